@@ -1,0 +1,64 @@
+# Everything runs from the virtual environment in .venv, which the targets make for themselves.
+PYTHON ?= python3
+BIN := .venv/bin
+UPSTREAM ?=
+MODEL ?=
+# Two workers by default: the tests start engines and proxies of their own beside them.
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show what there is
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z][a-z-]*:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "giveway needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)." \
+	         "Name another one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@echo "making .venv (first time only)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1' 'uv>=0.8'
+
+.venv/run-ready: .venv/bin/python pyproject.toml constraints.txt
+	@echo "installing giveway and what it needs into .venv (under a minute)"
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[simulation]'
+	@touch $@
+
+.venv/test-ready: .venv/run-ready
+	@echo "installing the tools for the tests into .venv"
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt --group dev
+	@touch $@
+
+.PHONY: run
+run: .venv/run-ready ## Watch it work: the same load on an engine without and with giveway (UPSTREAM=URL MODEL=NAME: on yours)
+	@$(BIN)/giveway demo $(if $(UPSTREAM),--upstream $(UPSTREAM)) $(if $(MODEL),--model $(MODEL))
+
+.PHONY: test
+test: check ## Check and test everything that needs no GPU and no real vLLM
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not vllm and not nightly and not alone" --dist loadgroup
+	$(BIN)/python -m pytest -m alone
+
+.PHONY: check
+check: .venv/test-ready ## Lint, types, import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: test-vllm
+test-vllm: .venv/test-ready ## Prove it on a real vLLM on the CPU (installs it once, about 5 minutes and 6 GB)
+	$(BIN)/python -m pytest -m vllm tests/vllm
+
+.PHONY: test-nightly
+test-nightly: .venv/test-ready ## The long property runs and the five-seed comparison
+	$(BIN)/python -m pytest -n $(WORKERS) -m nightly --timeout 3600
+
+.PHONY: format
+format: .venv/test-ready ## Format and fix what can be fixed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: clean
+clean: ## Remove the environment and all caches
+	rm -rf .venv .run .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
