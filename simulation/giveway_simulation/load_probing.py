@@ -1,0 +1,125 @@
+"""What is behind this address: which model, which interface, how many tokens a word costs?"""
+
+import asyncio
+import json
+from dataclasses import replace
+
+import httptools
+
+from giveway_simulation.load_client import Api, LoadClient, Target
+from giveway_simulation.load_records import Ending, Measured, PlannedRequest
+from giveway_simulation.prompt_building import PromptWriter, TextScale
+
+_PROBE_WORDS = (64, 320)
+_READ_TIMEOUT_S = 10.0
+_LARGEST_ANSWER_BYTES = 2**22
+PROBE_CLASS = "probe"
+
+
+class EngineProbeError(Exception):
+    """The engine does not answer as an OpenAI-compatible one; the text says what it did."""
+
+
+async def find_model(url: str, *, api_key: str | None) -> str:
+    """The first model that the engine serves; `EngineProbeError` if it names none."""
+    target = Target.parse(url, model="", api_key=api_key)
+    status, body = await http_get(target, "/v1/models")
+    try:
+        model = json.loads(body)["data"][0]["id"]
+    except (ValueError, LookupError, TypeError):
+        shown = body[:200].decode(errors="replace")
+        raise EngineProbeError(
+            f"{target.address}/v1/models names no model (status {status}: {shown}); "
+            "say which: --model"
+        ) from None
+    return str(model)
+
+
+async def http_get(target: Target, path: str) -> tuple[int, bytes]:
+    """Status and body of a small GET; `EngineProbeError` if nothing sensible answers."""
+    lines = [f"GET {target.path}{path} HTTP/1.1", f"Host: {target.host}:{target.port}"]
+    if target.api_key is not None:
+        lines.append(f"Authorization: Bearer {target.api_key}")
+    answer = _WholeAnswer()
+    parser = httptools.HttpResponseParser(answer)
+    try:
+        async with asyncio.timeout(_READ_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(
+                target.host, target.port, ssl=True if target.secure else None
+            )
+            try:
+                writer.write("\r\n".join([*lines, "Connection: close", "", ""]).encode())
+                while not answer.complete and (data := await reader.read(2**16)):
+                    parser.feed_data(data)
+            finally:
+                writer.transport.abort()
+        status = parser.get_status_code()
+    except TimeoutError:
+        raise EngineProbeError(f"{target.address}{path} does not answer") from None
+    except OSError as error:
+        raise EngineProbeError(f"{target.address} cannot be reached: {error}") from error
+    except httptools.HttpParserError as error:
+        raise EngineProbeError(f"{target.address} does not speak HTTP: {error}") from error
+    return status, bytes(answer.body)
+
+
+class _WholeAnswer:
+    """What httptools' parser tells about one answer."""
+
+    def __init__(self) -> None:
+        self.body = bytearray()
+        self.complete = False
+
+    def on_body(self, data: bytes) -> None:
+        if len(self.body) < _LARGEST_ANSWER_BYTES:
+            self.body += data
+
+    def on_message_complete(self) -> None:
+        self.complete = True
+
+
+async def measure_text_scale(target: Target) -> tuple[Target, TextScale]:
+    """How many tokens a word costs there, by two short requests.
+
+    The target comes back with the interface that works: a model without a chat template refuses
+    chat with a 400. An engine that sends no usage gets the default scale.
+    """
+    prompts = PromptWriter(TextScale(), seed=0)
+    for api in (Api.CHAT, Api.COMPLETIONS):
+        client = LoadClient(replace(target, api=api), prompts=prompts)
+        points: list[tuple[int, int]] = []
+        for words in _PROBE_WORDS:
+            measured = await probe(client, words=words, output_tokens=2)
+            if measured.ending is Ending.REFUSED and measured.status == 400 and api is Api.CHAT:
+                break
+            if measured.ending is not Ending.COMPLETED:
+                status = f"status {measured.status}, " if measured.status else ""
+                raise EngineProbeError(f"{target.address}: {status}{measured.error}")
+            if measured.usage_prompt_tokens is not None:
+                points.append((words, measured.usage_prompt_tokens))
+        else:
+            if len(points) < len(_PROBE_WORDS):
+                return client.target, TextScale()
+            try:
+                return client.target, TextScale.through(points[0], points[1])
+            except ValueError:
+                return client.target, TextScale()
+    raise EngineProbeError(f"{target.address} refuses both chat and plain completions")
+
+
+async def probe(
+    client: LoadClient, *, words: int | None = None, prompt_tokens: int = 1, output_tokens: int
+) -> Measured:
+    """One request now."""
+    measured = Measured(
+        planned=PlannedRequest(
+            due_s=0.0,
+            class_name=PROBE_CLASS,
+            tenant=PROBE_CLASS,
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+        )
+    )
+    zero_s = asyncio.get_running_loop().time()
+    await client.ask(measured, zero_s=zero_s, words=words)
+    return measured
