@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from tests.support import transcripts
 from tests.support.raw_client import ClosedError, RawClient, ask, chat_body, request
 from tests.support.scraping import parse_samples
 from tests.support.scripted_engine import Exchange, ScriptedEngine, answering, chatting, silent
@@ -93,3 +94,13 @@ def test_samples_can_be_asked_for_by_labels() -> None:
     )
     assert samples.total("a_total", outcome="completed") == 5.0
     assert samples.value("a_total", **{"class": "x"}) == 2.0
+
+
+@pytest.mark.parametrize("name", transcripts.names())
+def test_every_transcript_is_a_whole_answer(name: str) -> None:
+    """Each has a status, and a body as long as its head says."""
+    answer = transcripts.answer(name)
+    assert 200 <= answer.status < 500
+    if not answer.head.is_chunked:
+        assert len(answer.body) == int(answer.header("content-length") or -1)
+    assert answer.body
