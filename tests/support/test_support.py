@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.support import transcripts
+from tests.support import recordings
 from tests.support.raw_client import ClosedError, RawClient, ask, chat_body, request
 from tests.support.scraping import parse_samples
 from tests.support.scripted_engine import Exchange, ScriptedEngine, answering, chatting, silent
@@ -96,10 +96,10 @@ def test_samples_can_be_asked_for_by_labels() -> None:
     assert samples.value("a_total", **{"class": "x"}) == 2.0
 
 
-@pytest.mark.parametrize("name", transcripts.names())
+@pytest.mark.parametrize("name", recordings.names())
 def test_every_transcript_is_a_whole_answer(name: str) -> None:
     """Each has a status, and a body as long as its head says."""
-    answer = transcripts.answer(name)
+    answer = recordings.answer(name)
     assert 200 <= answer.status < 500
     if not answer.head.is_chunked:
         assert len(answer.body) == int(answer.header("content-length") or -1)

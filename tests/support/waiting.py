@@ -7,7 +7,7 @@ bound is what a loaded machine may need, the wait itself ends as soon as the con
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TypeVar, overload
 
 T = TypeVar("T")
 
@@ -21,9 +21,15 @@ class NotInTimeError(AssertionError):
     """The condition did not hold within its bound: the test fails."""
 
 
+@overload
 async def until(
-    condition: Callable[[], T | Awaitable[T]], *, what: str, within_s: float = PATIENCE_S
-) -> T:
+    condition: Callable[[], Awaitable[T]], *, what: str, within_s: float = PATIENCE_S
+) -> T: ...
+@overload
+async def until(condition: Callable[[], T], *, what: str, within_s: float = PATIENCE_S) -> T: ...
+async def until(
+    condition: Callable[[], object], *, what: str, within_s: float = PATIENCE_S
+) -> object:
     """Ask `condition` until its answer is true; return that answer. `what` names it in failures."""
     deadline_s = time.monotonic() + within_s
     while True:

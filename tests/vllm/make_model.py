@@ -9,7 +9,13 @@ prompt's length is known and each event of a stream shows text. Runs in the engi
 import sys
 
 import torch  # type: ignore[import-not-found]
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import (  # type: ignore[import-not-found]
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    pre_tokenizers,
+)
 from transformers import (  # type: ignore[import-not-found]
     LlamaConfig,
     LlamaForCausalLM,
