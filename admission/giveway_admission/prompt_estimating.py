@@ -1,0 +1,172 @@
+"""How many LLM tokens will a prompt be?
+
+No tokenizer runs here: it would cost more than everything else the proxy does, and the engine
+reports the true count at the end. The estimate has to be cheap, and close enough for admission.
+
+- Text is counted in bytes of UTF-8, keys and punctuation of its JSON included: these stand for the
+  tokens that the chat template puts around each message.
+- Token ids are counted exactly.
+- Pictures, sound and files count a fixed number each, however long their bytes are. They are known
+  by their place in the message, so text that merely looks like a data URL counts as text.
+
+Nothing recurses, so depth costs no stack.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import msgspec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimates:
+    """What is assumed of a prompt. Guesses unless said otherwise; usage corrects each of them."""
+
+    bytes_per_token: int = 4
+    """English in the tokenizers of current models has 4 to 4.5 bytes a token; Chinese about 2.5,
+    code about 3.3. The class's usage statistics would replace it."""
+    image_tokens: int = 1024
+    """A megapixel picture: 576 (LLaVA) to about 1,300 (Qwen-VL)."""
+    audio_tokens: int = 1024
+    """Some 40 seconds at 25 tokens a second."""
+    video_tokens: int = 8192
+    file_tokens: int = 4096
+    """A document of about six pages."""
+    media_bytes: int = 2**20
+    """Of a body that is too long to be read at once: what one picture or sound is assumed to be."""
+    audio_bytes_per_token: int = 640
+    """Uploaded sound: 16 kB a second (128 kbit MP3) and 25 tokens a second."""
+    largest_upload_tokens: int = 32768
+    largest_unread_tokens: int = 131072
+    """What the unread rest of a long body counts at most: a long context window. The engine refuses
+    what is longer, so nothing longer is ever worked on."""
+
+
+DEFAULT_ESTIMATES = Estimates()
+
+_IMAGE, _AUDIO, _VIDEO, _FILE = "image_tokens", "audio_tokens", "video_tokens", "file_tokens"
+
+_MEDIA_TYPES: Mapping[str, str] = MappingProxyType(
+    {
+        "image_url": _IMAGE,
+        "input_image": _IMAGE,
+        "image": _IMAGE,
+        "image_pil": _IMAGE,
+        "image_embeds": _IMAGE,
+        "computer_screenshot": _IMAGE,
+        "input_audio": _AUDIO,
+        "audio_url": _AUDIO,
+        "audio": _AUDIO,
+        "audio_embeds": _AUDIO,
+        "video_url": _VIDEO,
+        "input_video": _VIDEO,
+        "video": _VIDEO,
+        "file": _FILE,
+        "input_file": _FILE,
+        "document": _FILE,
+    }
+)
+"""Content part's `type`, or the key that holds it where parts have no type -> which estimate."""
+
+_DATA_URL_LENGTH = 1024
+"""A string of at least this length that begins like a data URL, in a place where nobody knows what
+stands there, is taken for media. Shorter ones are cheap to count as text."""
+
+_SMALL_VALUE_BYTES = 4
+"""A number, true, false or null, with its comma."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Sum:
+    text_bytes: int = 0
+    media_tokens: int = 0
+    stack: list[object] = field(default_factory=list)
+
+
+def tokens_of_bytes(text_bytes: int, estimates: Estimates) -> int:
+    """Tokens of so many bytes of text, rounded up."""
+    return -(-text_bytes // estimates.bytes_per_token)
+
+
+def tokens_of_raw(raw: msgspec.Raw, estimates: Estimates) -> int:
+    """Tokens of a JSON text: messages, tools, documents. 0 if it is absent or null.
+
+    Raises what `msgspec.json.decode` raises.
+    """
+    text = bytes(raw)
+    if not text or text == b"null":
+        return 0
+    if text.find(b"[", 1) < 0 and not _has_escapes(text):
+        # No list inside: no content parts, so nothing but text (a list is what media stand in).
+        return tokens_of_bytes(len(text), estimates)
+    return tokens_of_value(msgspec.json.decode(text), estimates)
+
+
+def tokens_of_value(value: object, estimates: Estimates) -> int:
+    """The same for a value that is decoded already."""
+    total = _Sum(stack=[value])
+    stack = total.stack
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            total.text_bytes += _text_length(item) + 3
+        elif isinstance(item, dict):
+            _add_object(item, total, estimates)
+        elif isinstance(item, list):
+            stack.extend(item)
+        else:
+            total.text_bytes += _SMALL_VALUE_BYTES
+    return tokens_of_bytes(total.text_bytes, estimates) + total.media_tokens
+
+
+def prompts_of_value(value: object, estimates: Estimates) -> tuple[int, int]:
+    """(tokens of all prompts together, number of prompts) of a `prompt` or `input` field.
+
+    A string is one prompt; a list of strings or of lists of ids is as many; a list of ids is one.
+    """
+    if isinstance(value, list) and value:
+        if all(type(item) is int for item in value):
+            return len(value), 1
+        return sum(_one_prompt(item, estimates) for item in value), len(value)
+    return _one_prompt(value, estimates), 1
+
+
+def _one_prompt(value: object, estimates: Estimates) -> int:
+    if isinstance(value, str):
+        return tokens_of_bytes(_text_length(value), estimates)
+    if isinstance(value, list) and all(type(item) is int for item in value):
+        return len(value)
+    return 0 if value is None else tokens_of_value(value, estimates)
+
+
+def _add_object(item: dict[object, object], total: _Sum, estimates: Estimates) -> None:
+    kind = item.get("type")
+    if isinstance(kind, str) and kind in _MEDIA_TYPES:
+        total.media_tokens += int(getattr(estimates, _MEDIA_TYPES[kind]))
+        source = item.get("source")
+        if isinstance(source, dict) and source.get("type") in ("text", "content"):
+            total.stack.append(source)  # a document that is written out
+        return
+    for key, value in item.items():
+        name = str(key)
+        total.text_bytes += len(name) + 4
+        if name in _MEDIA_TYPES and isinstance(value, (str, dict)):
+            total.media_tokens += int(getattr(estimates, _MEDIA_TYPES[name]))
+        elif name not in ("text", "content") and _is_data_url(value):
+            total.media_tokens += estimates.image_tokens
+        else:
+            total.stack.append(value)
+
+
+def _is_data_url(value: object) -> bool:
+    return isinstance(value, str) and len(value) >= _DATA_URL_LENGTH and value.startswith("data:")
+
+
+def _text_length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _has_escapes(text: bytes) -> bool:
+    """True if a character may be written as \\uXXXX, six bytes for what is one to three."""
+    return b"\\" in text and b"\\u" in text
