@@ -18,6 +18,15 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+EXPLANATIONS: dict[str, str] = {}
+"""What each pattern means, in words."""
+
+
+def _pattern(pattern: str, meaning: str) -> str:
+    EXPLANATIONS[pattern] = meaning
+    return pattern
+
+
 _SIZE_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 _SIZE_PATTERN = r"^[1-9][0-9]{0,12}(Ki|Mi|Gi)?$"
 
@@ -46,33 +55,64 @@ def _to_bytes(value: object) -> object:
     return int(digits) * unit
 
 
-ClassName = Annotated[
-    str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=63)
-]
+CLASS_PATTERN = _pattern(
+    r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "lower-case letters, digits and dashes inside"
+)
+
+ClassName = Annotated[str, StringConstraints(pattern=CLASS_PATTERN, min_length=1, max_length=63)]
 """The name of a service class: a DNS label, since it becomes a metrics label and a header value."""
 
 ResourceName = Annotated[
     str,
-    StringConstraints(pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", min_length=1, max_length=253),
+    StringConstraints(
+        pattern=_pattern(
+            r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$",
+            "lower-case letters, digits, and dashes and dots inside",
+        ),
+        min_length=1,
+        max_length=253,
+    ),
 ]
 
 TenantName = Annotated[
     str,
     StringConstraints(
-        pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.:@]*[A-Za-z0-9])?$", min_length=1, max_length=128
+        pattern=_pattern(
+            r"^[A-Za-z0-9]([-A-Za-z0-9_.:@]*[A-Za-z0-9])?$",
+            "letters, digits, and - _ . : @ inside",
+        ),
+        min_length=1,
+        max_length=128,
     ),
 ]
 
 SourceName = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9][-A-Za-z0-9_./:]*$", min_length=1, max_length=128)
+    str,
+    StringConstraints(
+        pattern=_pattern(
+            r"^[A-Za-z0-9][-A-Za-z0-9_./:]*$", "letters, digits, and - _ . / : after the first"
+        ),
+        min_length=1,
+        max_length=128,
+    ),
 ]
 
 HeaderName = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$", min_length=1, max_length=128)
+    str,
+    StringConstraints(
+        pattern=_pattern(r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$", "a header's name, without a colon"),
+        min_length=1,
+        max_length=128,
+    ),
 ]
 
 HeaderValue = Annotated[
-    str, StringConstraints(pattern=r"^[!-~]([ -~]*[!-~])?$", min_length=1, max_length=1024)
+    str,
+    StringConstraints(
+        pattern=_pattern(r"^[!-~]([ -~]*[!-~])?$", "printable ASCII without a space at either end"),
+        min_length=1,
+        max_length=1024,
+    ),
 ]
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
@@ -82,17 +122,33 @@ LabelValue = Annotated[str, StringConstraints(max_length=63)]
 
 Percent = Annotated[
     str,
-    StringConstraints(pattern=r"^(100(\.0{1,4})?|[0-9]{1,2}(\.[0-9]{1,4})?)$", max_length=8),
+    StringConstraints(
+        pattern=_pattern(
+            r"^(100(\.0{1,4})?|[0-9]{1,2}(\.[0-9]{1,4})?)$",
+            'a percentage from 0 to 100 in quotes, like "99.5"',
+        ),
+        max_length=8,
+    ),
 ]
 """0 to 100 as a decimal string: "99", "99.9"."""
 
 DecimalText = Annotated[
-    str, StringConstraints(pattern=r"^[0-9]{1,7}(\.[0-9]{1,6})?$", max_length=14)
+    str,
+    StringConstraints(
+        pattern=_pattern(r"^[0-9]{1,7}(\.[0-9]{1,6})?$", 'a number in quotes, like "0.05"'),
+        max_length=14,
+    ),
 ]
 """A number that is not negative, as a decimal string: "5", "0.05"."""
 
 Ratio = Annotated[
-    str, StringConstraints(pattern=r"^(1(\.0{1,6})?|0(\.[0-9]{1,6})?)$", max_length=8)
+    str,
+    StringConstraints(
+        pattern=_pattern(
+            r"^(1(\.0{1,6})?|0(\.[0-9]{1,6})?)$", 'a number from 0 to 1 in quotes, like "0.3"'
+        ),
+        max_length=8,
+    ),
 ]
 """0 to 1 as a decimal string."""
 

@@ -20,6 +20,7 @@ from giveway_policy.enumerations import (
     UnknownCredential,
 )
 from giveway_policy.fields import (
+    CLASS_PATTERN,
     ByteSize,
     ClassName,
     LabelKey,
@@ -202,14 +203,14 @@ class Identity(Model):
     )
     fallback_class: str = Field(
         default_factory=str,
-        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        pattern=CLASS_PATTERN,
         max_length=63,
         description="Highest class that the fallback tenant may have. Default: the lowest class "
         "of the policy.",
     )
     fallback_default_class: str = Field(
         default_factory=str,
-        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        pattern=CLASS_PATTERN,
         max_length=63,
         description="Class of a fallback tenant's request whose class neither the request nor its "
         "source decides. Default: fallbackClass.",
