@@ -1,0 +1,110 @@
+"""What was won? One plain sentence from the figures, and an honest one when nothing was."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from giveway_simulation.demo_figures import ClassFigures, Latency, RunFigures
+from giveway_simulation.demo_load import DemoClass
+
+_POINTS = 0.02
+"""Attainment that differs by less is called the same: a few requests of a short run."""
+_TOKENS_KEPT = 0.95
+
+
+class Won(StrEnum):
+    """The verdict in one word."""
+
+    YES = "yes"
+    PARTLY = "partly"
+    """One interactive class gained, another lost; or the engine did clearly less."""
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a run proved."""
+
+    won: Won
+    sentence: str
+
+
+def judge(direct: RunFigures, giveway: RunFigures, classes: Sequence[DemoClass]) -> Verdict:
+    """Compare two runs of the same plan; both figures are in the order of `classes`."""
+    triples = list(zip(classes, direct.classes, giveway.classes, strict=True))
+    targeted = [triple for triple in triples if triple[0].first_token_target_s is not None]
+    differences = [
+        (with_it.attainment or 0.0) - (without.attainment or 0.0)
+        for _, without, with_it in targeted
+    ]
+    kept = giveway.tokens_per_s / direct.tokens_per_s if direct.tokens_per_s else 1.0
+    gained = any(difference >= _POINTS for difference in differences)
+    lost = any(difference <= -_POINTS for difference in differences) or kept < _TOKENS_KEPT
+    latencies = "; ".join(_latency_clause(*triple) for triple in targeted)
+    batch = [triple for triple in triples if triple[0].first_token_target_s is None]
+    rest = ", ".join([*(_batch_clause(*triple) for triple in batch), _total_clause(kept)])
+    match gained, lost:
+        case True, False:
+            won, opening = Won.YES, "Through giveway"
+        case True, True:
+            won, opening = Won.PARTLY, "A mixed result: through giveway"
+        case _:
+            won, opening = Won.NOTHING, "Nothing was won in this run: through giveway"
+    closing = _why_nothing(targeted) if won is Won.NOTHING else ""
+    return Verdict(won=won, sentence=f"{opening} {latencies}. Meanwhile {rest}.{closing}")
+
+
+def _latency_clause(demo_class: DemoClass, direct: ClassFigures, giveway: ClassFigures) -> str:
+    target = duration(demo_class.first_token_target_s or 0.0)
+    return (
+        f"{percent(giveway.attainment)} of {demo_class.label} requests had their first token "
+        f"within {target} instead of {percent(direct.attainment)} "
+        f"(p95 {latency(giveway.p95)} instead of {latency(direct.p95)})"
+    )
+
+
+def _batch_clause(demo_class: DemoClass, direct: ClassFigures, giveway: ClassFigures) -> str:
+    part = (
+        f", {giveway.tokens_per_s / direct.tokens_per_s * 100:.0f} % of direct"
+        if direct.tokens_per_s
+        else ""
+    )
+    return f"{demo_class.label} advanced at {giveway.tokens_per_s:,.0f} tokens/s{part}"
+
+
+def _total_clause(kept: float) -> str:
+    return f"and the engine did {kept * 100:.1f} % of the tokens that it did directly"
+
+
+def _why_nothing(
+    targeted: Sequence[tuple[DemoClass, ClassFigures, ClassFigures]],
+) -> str:
+    if all((direct.attainment or 0.0) > 1.0 - _POINTS for _, direct, _ in targeted):
+        return " The engine was not full: there was nothing to hold back. Try a higher --load."
+    return ""
+
+
+def latency(value: Latency | None) -> str:
+    """A percentile for people."""
+    if value is None:
+        return "-"
+    if math.isinf(value.value_s):
+        return "no answer"
+    return f"{'>' if value.at_least else ''}{duration(value.value_s)}"
+
+
+def duration(seconds: float) -> str:
+    """Two or three digits with a unit."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s".replace(".0 s", " s") if seconds < 9.95 else f"{seconds:.0f} s"
+
+
+def percent(ratio: float | None) -> str:
+    """A share; 100 % only when it is all of them."""
+    if ratio is None:
+        return "-"
+    if ratio in {0.0, 1.0}:
+        return f"{ratio:.0%}".replace("%", " %")
+    return f"{min(ratio * 100, 99.9):.1f} %"
