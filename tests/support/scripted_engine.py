@@ -102,6 +102,10 @@ class Exchange:
         """The last chunk of a chunked body."""
         await self.send(LAST_CHUNK)
 
+    async def pause(self, seconds: float) -> None:
+        """The pace of an engine that makes tokens: not a wait for anything in the test."""
+        await asyncio.sleep(seconds)
+
     async def never(self) -> None:
         """Do nothing until the proxy closes the connection."""
         await self._protocol.closed.wait()

@@ -1,0 +1,95 @@
+"""What does a client that reads slowly cost the proxy, the engine and everybody else?"""
+
+import asyncio
+import time
+
+import pytest
+
+from tests.support.policies import policy
+from tests.support.proxy_fixtures import ProxyStarter
+from tests.support.raw_client import RawClient, ask, chat_body, request
+from tests.support.scraping import outcomes
+from tests.support.scripted_engine import Exchange, ScriptedEngine, chatting, probes_first
+from tests.support.vllm_answers import chunk, stream_head
+from tests.support.waiting import until
+
+CHAT = "/v1/chat/completions"
+MIB = 2**20
+
+
+async def _push(exchange: Exchange) -> None:
+    """Write 500 MB of events as fast as the proxy takes them; small answers to others."""
+    if not exchange.request.json().get("stream"):
+        await chatting()(exchange)
+        return
+    await exchange.send(stream_head())
+    event = chunk(b"data: " + b"x" * 65536 + b"\n\n")
+    for _ in range(8000):
+        if not exchange.connection.is_open:
+            return
+        await exchange.send(event)
+
+
+async def _stalled(url: str) -> RawClient:
+    """A client that reads the head of a stream and then nothing."""
+    client = await RawClient.open(url, receive_buffer=4096)
+    client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    await client.send(request("POST", CHAT, body=chat_body(stream=True)))
+    return client
+
+
+@pytest.mark.slow
+async def test_a37_a_reader_that_stalls_costs_little_and_is_cut(
+    start_proxy: ProxyStarter,
+) -> None:
+    """A37, C06: back-pressure reaches the engine, memory stays, the seat comes back, others run."""
+    async with ScriptedEngine(probes_first(_push)) as engine:
+        proxy = await start_proxy(engine.url, "--write-timeout", "3", documents=[policy(seats=4)])
+        assert (await ask(proxy.url, CHAT, chat_body())).status == 200
+        memory = proxy.rss_bytes
+        clients = [await _stalled(proxy.url) for _ in range(3)]
+        await until(lambda: engine.busy == 3, what="three streams run")
+        started_s = time.monotonic()
+        worst_s = 0.0
+        highest = memory
+        while engine.busy and time.monotonic() - started_s < 20:
+            asked_s = time.monotonic()
+            assert (await ask(proxy.url, CHAT, chat_body())).status == 200
+            worst_s = max(worst_s, time.monotonic() - asked_s)
+            highest = max(highest, proxy.rss_bytes)
+        cut_s = time.monotonic() - started_s
+        for client in clients:
+            client.reset()
+        assert 2 < cut_s < 12
+        assert highest - memory < 20 * MIB
+        assert worst_s < 0.5
+        pushed = [seen.sent_bytes for seen in engine.connections if seen.sent_bytes > MIB]
+        assert all(count < 40 * MIB for count in pushed)
+        ends = await outcomes(proxy.admin_url)
+        assert ends["client_left"] == 3
+
+
+@pytest.mark.slow
+async def test_a_reader_that_is_slow_but_reads_gets_everything(start_proxy: ProxyStarter) -> None:
+    """A reader that takes its time, longer than the write time-out in all, loses nothing."""
+    size, count = 65536, 160
+
+    async def finite(exchange: Exchange) -> None:
+        await exchange.send(stream_head())
+        for _ in range(count):
+            await exchange.send(chunk(b"data: " + b"y" * (size - 8) + b"\n\n"))
+        await exchange.end()
+
+    async with ScriptedEngine(probes_first(finite)) as engine:
+        proxy = await start_proxy(engine.url, "--write-timeout", "1")
+        async with await RawClient.open(proxy.url, receive_buffer=32768) as client:
+            await client.send(request("POST", CHAT, body=chat_body(stream=True)))
+            await client.read_head()
+            total = 0
+            started_s = time.monotonic()
+            async for _, data in client.chunks():
+                total += len(data)
+                await asyncio.sleep(0.015)
+        assert time.monotonic() - started_s > 2
+        assert total == size * count
+        assert await outcomes(proxy.admin_url) == {"completed": 1}
