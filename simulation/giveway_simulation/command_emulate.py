@@ -1,0 +1,107 @@
+"""`giveway emulate`: an engine emulator that speaks vLLM's HTTP."""
+
+import argparse
+
+from giveway_simulation.engine_pods import DEFAULT_POD, PODS
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    parser.add_argument("--port", type=int, default=8000, help="0: one that is free")
+    parser.add_argument("--model", default="emulated", help="the served model's name")
+    parser.add_argument(
+        "--pod",
+        choices=sorted(PODS),
+        default=DEFAULT_POD,
+        help="whose speed and KV cache are emulated",
+    )
+    parser.add_argument("--max-num-seqs", type=int, default=256, help="sequences in one step")
+    parser.add_argument(
+        "--max-num-batched-tokens", type=int, default=1024, help="tokens in one step"
+    )
+    parser.add_argument("--kv-cache-tokens", type=int, help="instead of the pod's own size")
+    parser.add_argument("--block-size", type=int, default=16, help="tokens of a KV block")
+    parser.add_argument("--scheduling-policy", choices=("fcfs", "priority"), default="fcfs")
+    parser.add_argument("--max-model-len", type=int, default=32_768, help="prompt and output")
+    parser.add_argument(
+        "--max-num-queued-reqs", type=int, help="more waiting requests than this get 503"
+    )
+    parser.add_argument("--speed", type=float, default=1.0, help="times faster than the pod")
+    parser.add_argument(
+        "--output-lengths",
+        choices=("full", "random"),
+        default="full",
+        help="answers as long as max_tokens says, or shorter ones drawn from the seed",
+    )
+    parser.add_argument(
+        "--shutdown-timeout",
+        type=float,
+        default=0.0,
+        help="seconds that running answers may still take after SIGTERM",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    import asyncio
+    import sys
+
+    import uvloop
+
+    from giveway_simulation.emulator import EmulatorSettings
+    from giveway_simulation.emulator_requests import OutputLengths
+    from giveway_simulation.engine_model import EngineLimits, SchedulingPolicy
+
+    pod = PODS[arguments.pod]
+    try:
+        settings = EmulatorSettings(
+            model=arguments.model,
+            pod=pod,
+            limits=EngineLimits(
+                max_num_seqs=arguments.max_num_seqs,
+                max_num_batched_tokens=arguments.max_num_batched_tokens,
+                kv_cache_tokens=arguments.kv_cache_tokens or pod.kv_cache_tokens,
+                block_tokens=arguments.block_size,
+                scheduling_policy=SchedulingPolicy(arguments.scheduling_policy),
+            ),
+            max_model_len=arguments.max_model_len,
+            speed=arguments.speed,
+            max_num_queued_reqs=arguments.max_num_queued_reqs,
+            output_lengths=OutputLengths(arguments.output_lengths),
+        )
+    except ValueError as error:
+        print(f"giveway emulate: {error}", file=sys.stderr)
+        return 2
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(
+            _serve(settings, arguments.host, arguments.port, arguments.shutdown_timeout)
+        )
+
+
+async def _serve(settings: object, host: str, port: int, shutdown_timeout_s: float) -> int:
+    import asyncio
+    import signal
+    import sys
+
+    from giveway_simulation.emulator import Emulator, EmulatorSettings
+
+    assert isinstance(settings, EmulatorSettings)
+    emulator = Emulator(settings)
+    try:
+        await emulator.start(host, port)
+    except OSError as error:
+        print(f"giveway emulate: {host}:{port}: {error}", file=sys.stderr)
+        return 1
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    print(f"listening on http://{host}:{emulator.port}", flush=True)
+    await stopping.wait()
+    await emulator.stop(timeout_s=shutdown_timeout_s)
+    lag = emulator.engine.lag()
+    print(
+        f"{lag.steps} steps ended {lag.mean_s * 1e3:.1f} ms late on average,"
+        f" {lag.maximum_s * 1e3:.0f} ms at most",
+        file=sys.stderr,
+    )
+    return 0
