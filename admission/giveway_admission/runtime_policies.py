@@ -1,0 +1,117 @@
+"""What does the policy in force make of one request?
+
+Built once for each policy document, with everything looked up and translated beforehand, so that a
+request costs a few look-ups. It never changes; a new document makes a new one.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from giveway_policy.documents import PolicyDocument
+from giveway_scheduler import Request, RequestKey, Settings, TenantName
+
+from giveway_admission.classifying import Classifier
+from giveway_admission.endpoints import Endpoint
+from giveway_admission.identifying import Identifier, clean_name
+from giveway_admission.outcomes import Outcome
+from giveway_admission.request_reading import RequestFacts
+from giveway_admission.translating import translate
+
+_MILLISECONDS = re.compile(rb"[1-9][0-9]{0,8}")
+
+_UNKNOWN_KEY = "The API key is not known here. Check the key, or ask for one."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """A request that may be offered to the scheduler."""
+
+    request: Request
+    class_name: str
+    tenant: str
+    asked_class_unknown: bool
+    """It asked for a class that does not exist; that counted as not asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A request that ends here."""
+
+    outcome: Outcome
+    message: str
+    param: str | None = None
+    """The field to blame. None: it is none of the body's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimePolicy:
+    """A policy document made ready for use."""
+
+    document: PolicyDocument
+    settings: Settings
+    class_names: tuple[str, ...]
+    """By rank."""
+    identifier: Identifier
+    classifier: Classifier
+
+    @classmethod
+    def build(cls, document: PolicyDocument) -> "RuntimePolicy":
+        return cls(
+            document=document,
+            settings=translate(document),
+            class_names=tuple(each.name for each in document.spec.classes),
+            identifier=Identifier.build(document),
+            classifier=Classifier.build(document),
+        )
+
+    def admit(
+        self,
+        _endpoint: Endpoint,
+        headers: Mapping[bytes, bytes],
+        facts: RequestFacts,
+        *,
+        key: RequestKey,
+        name: str,
+        size_bytes: int,
+    ) -> Admission | Refusal:
+        """Who it is, which class it has, and what it will cost.
+
+        `headers`: lower-case name -> value; repeated ones joined with ", ". What a class may be is
+        the same for all endpoints so far.
+        """
+        tenant = self.identifier.find(headers)
+        if tenant is None:
+            return Refusal(outcome=Outcome.UNAUTHORIZED, message=_UNKNOWN_KEY)
+        rules = self.classifier.rules(tenant)
+        rank, unknown = self.classifier.find(rules, headers, service_tier=facts.service_tier)
+        workflow = headers.get(b"x-giveway-workflow")
+        waits_for = headers.get(b"x-giveway-waits-for")
+        request = Request(
+            key=key,
+            rank=rank,
+            tenant=TenantName(tenant),
+            prompt_tokens=facts.prompt_tokens,
+            maximum_output_tokens=facts.maximum_output_tokens,
+            answers=facts.answers,
+            size_bytes=size_bytes,
+            patience_s=_patience_s(headers.get(b"x-giveway-timeout-ms")),
+            name=name,
+            workflow=None if workflow is None else clean_name(workflow) or None,
+            waits_for=None if waits_for is None else clean_name(waits_for) or None,
+            ceiling_rank=rules.ceiling,
+            shows_first_token=facts.streams,
+        )
+        return Admission(
+            request=request,
+            class_name=self.class_names[rank],
+            tenant=tenant,
+            asked_class_unknown=unknown,
+        )
+
+
+def _patience_s(milliseconds: bytes | None) -> float | None:
+    """The client's own patience. What is no whole number of milliseconds above 0 says nothing."""
+    if milliseconds is None or not _MILLISECONDS.fullmatch(milliseconds):
+        return None
+    return int(milliseconds) / 1000
