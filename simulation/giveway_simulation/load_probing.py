@@ -2,11 +2,15 @@
 
 import asyncio
 import json
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import httptools
 
+from giveway_simulation.demo_load import work_of
 from giveway_simulation.load_client import Api, LoadClient, Target
+from giveway_simulation.load_generating import run_closed_loop
 from giveway_simulation.load_records import Ending, Measured, PlannedRequest
 from giveway_simulation.prompt_building import PromptWriter, TextScale
 
@@ -14,6 +18,7 @@ _PROBE_WORDS = (64, 320)
 _READ_TIMEOUT_S = 10.0
 _LARGEST_ANSWER_BYTES = 2**22
 PROBE_CLASS = "probe"
+_LAG_METRIC = "emulator:step_lag_seconds_mean "
 
 
 class EngineProbeError(Exception):
@@ -123,3 +128,41 @@ async def probe(
     zero_s = asyncio.get_running_loop().time()
     await client.ask(measured, zero_s=zero_s, words=words)
     return measured
+
+
+async def measure_capacity(
+    client: LoadClient,
+    requests: Iterator[PlannedRequest],
+    *,
+    on_start: Callable[[float], None],
+    window_s: float = 15.0,
+    in_flight: int = 48,
+) -> float:
+    """Work per second (as `work_of` counts) that the engine does when it never runs dry.
+
+    A closed loop over the mix; the first third, in which all are at their prompts, is left out.
+    """
+    on_start(window_s)
+    record: list[Measured] = []
+    await run_closed_loop(client, requests, in_flight=in_flight, window_s=window_s, record=record)
+    from_s = window_s / 3
+    prompts = sum(
+        m.prompt_tokens for m in record if m.token_times_s and m.token_times_s[0] >= from_s
+    )
+    outputs = sum(len(m.token_times_s) - bisect_left(m.token_times_s, from_s) for m in record)
+    work = work_of(prompts, outputs)
+    if work <= 0:
+        reason = next((m.error for m in record if m.error), "no answer in time")
+        raise EngineProbeError(f"{client.target.address} did no work under load: {reason}")
+    return work / (window_s - from_s)
+
+
+async def engine_lag_s(target: Target) -> float | None:
+    """How late the emulator's steps were on average. None: it is no emulator."""
+    status, body = await http_get(target, "/metrics")
+    if status != 200:
+        return None
+    for line in body.decode(errors="replace").splitlines():
+        if line.startswith(_LAG_METRIC):
+            return float(line.rsplit(" ", 1)[1])
+    return None

@@ -1,0 +1,190 @@
+"""`giveway demo`: the same load on an engine, directly and through giveway, as a live table."""
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from giveway_simulation.demo import DemoResult, DemoSettings, DemoView
+
+DEFAULT_PLOT = Path(".run/giveway-demo.png")
+_INTERRUPTED = 130
+_MISSING_EXTRA = (
+    "giveway demo needs the packages of the simulation extra ({name} is missing): "
+    "pip install 'giveway[simulation]'"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options; every default shows the published comparison on an emulated H100."""
+    parser.description = __doc__
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = (
+        "examples:\n"
+        "  giveway demo\n"
+        "  giveway demo --load 2 --seconds 90\n"
+        "  giveway demo --upstream http://127.0.0.1:8000 --model my-model --policy policy.yaml"
+    )
+    parser.add_argument("--upstream", metavar="URL", help="a real engine instead of emulated ones")
+    parser.add_argument("--model", help="its model (default: the first that it names)")
+    parser.add_argument("--api-key", help="its key, if it asks for one")
+    parser.add_argument(
+        "--max-tokens", type=_positive_int, default=2048, help="longest answer asked for"
+    )
+    parser.add_argument(
+        "--max-prompt-tokens", type=_positive_int, default=16384, help="longest prompt sent"
+    )
+    parser.add_argument(
+        "--seconds", type=_positive, default=60.0, help="length of a run (default: 60)"
+    )
+    parser.add_argument(
+        "--load", type=_positive, default=1.2, help="multiple of what the engine can do (1.2)"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="which slice of the traces (1)")
+    parser.add_argument(
+        "--policy", type=Path, metavar="FILE", help="policy of giveway (default: the built-in one)"
+    )
+    parser.add_argument(
+        "--trace", type=Path, metavar="CSV", help="times and lengths of the chat traffic"
+    )
+    parser.add_argument("--pod", default=None, help="emulated GPU and model, see giveway emulate")
+    parser.add_argument(
+        "--in-turn",
+        action="store_true",
+        help="one run after the other on one emulated engine, instead of two engines at once",
+    )
+    parser.add_argument(
+        "--plot", type=Path, default=DEFAULT_PLOT, metavar="PNG", help=f"({DEFAULT_PLOT})"
+    )
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0: shown. 1: an engine, a policy or a child process failed. 2: wrong use. 130: Ctrl-C."""
+    missing = [name for name in ("matplotlib", "rich") if find_spec(name) is None]
+    if missing:
+        print(_MISSING_EXTRA.format(name=missing[0]), file=sys.stderr)
+        return 2
+    from giveway_simulation.child_processes import ChildError
+    from giveway_simulation.demo_load import DemoLoadError
+    from giveway_simulation.load_client import TargetError
+    from giveway_simulation.load_probing import EngineProbeError
+    from giveway_simulation.traces import TraceError
+
+    try:
+        return _run(arguments)
+    except (TraceError, TargetError, DemoLoadError, _UsageError) as error:
+        print(f"giveway demo: {error}", file=sys.stderr)
+        return 2
+    except (ChildError, EngineProbeError) as error:
+        print(f"giveway demo: {error}", file=sys.stderr)
+        return 1
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        print("interrupted", file=sys.stderr)
+        return _INTERRUPTED
+
+
+class _UsageError(Exception):
+    """The options contradict each other or the policy."""
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    import uvloop
+
+    from giveway_simulation.demo_display import PlainView, TerminalView, print_result
+    from giveway_simulation.plots import plot_demo
+
+    settings = _settings(arguments)
+    view = TerminalView() if sys.stderr.isatty() else PlainView()
+    with view, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        result = runner.run(_interruptible(settings, view))
+    plot_demo(result, arguments.plot)
+    if arguments.output == "json":
+        print(json.dumps(_as_json(result, plot=arguments.plot), indent=2))
+    else:
+        print_result(result, plot=str(arguments.plot))
+    return 0
+
+
+async def _interruptible(settings: "DemoSettings", view: "DemoView") -> "DemoResult":
+    """SIGTERM ends it like Ctrl-C: what was started is stopped in order."""
+    from giveway_simulation.demo import run_demo
+
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await run_demo(settings, view)
+
+
+def _settings(arguments: argparse.Namespace) -> "DemoSettings":
+    from giveway_policy.defaults import default_spec
+
+    from giveway_simulation.demo import DemoSettings, Emulated, Upstream
+    from giveway_simulation.demo_load import Limits
+    from giveway_simulation.engine_pods import DEFAULT_POD, PODS
+    from giveway_simulation.traces import read_trace
+
+    engine: Emulated | Upstream
+    if arguments.upstream is not None:
+        if arguments.pod is not None or arguments.in_turn:
+            raise _UsageError("--pod and --in-turn are for emulated engines, not for --upstream")
+        engine = Upstream(
+            url=arguments.upstream,
+            model=arguments.model,
+            api_key=arguments.api_key,
+            limits=Limits(
+                prompt_tokens=arguments.max_prompt_tokens, output_tokens=arguments.max_tokens
+            ),
+        )
+    else:
+        pod = arguments.pod or DEFAULT_POD
+        if pod not in PODS:
+            raise _UsageError(f"no pod is called {pod}; known: {', '.join(PODS)}")
+        engine = Emulated(pod=pod)
+    return DemoSettings(
+        engine=engine,
+        spec=default_spec(),
+        policy=arguments.policy,
+        window_s=arguments.seconds,
+        load=arguments.load,
+        seed=arguments.seed,
+        in_turn=arguments.in_turn,
+        chat_trace=None if arguments.trace is None else read_trace(arguments.trace),
+    )
+
+
+def _as_json(result: "DemoResult", *, plot: Path) -> dict[str, object]:
+    from dataclasses import asdict
+
+    picture = result.picture
+    return {
+        "window_s": picture.window_s,
+        "requests": result.requests,
+        "work_per_s": result.work_per_s,
+        "classes": [asdict(each) for each in picture.classes],
+        "direct": asdict(picture.figures[0]),
+        "giveway": asdict(picture.figures[1]),
+        "won": result.verdict.won.value,
+        "sentence": result.verdict.sentence,
+        "notes": list(result.notes),
+        "plot": str(plot),
+    }
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < 1e6:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return number
+
+
+def _positive_int(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return number
