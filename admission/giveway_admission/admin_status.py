@@ -16,6 +16,7 @@ from giveway_scheduler import ClassStatistics, Statistics, TenantStatistics
 
 from giveway_admission.engine_watching import EngineReading
 from giveway_admission.logs import clean_text
+from giveway_admission.metric_names import NO_CLASS
 from giveway_admission.metrics import Metrics
 from giveway_admission.policy_facts import HasDocument, PolicyFacts
 from giveway_admission.recent_decisions import RecentDecisions
@@ -94,6 +95,7 @@ class StatusWriter:
                 "pressure_ratio": now.pressure_ratio,
             },
             "classes": [_class(each, facts, metrics=metrics) for each in now.classes],
+            "early": metrics.progress(NO_CLASS),
             "tenants": [_tenant(each, metrics) for each in now.tenants[:100]],
             "decisions": state.recent_decisions.latest(shown=metrics.shown_tenant),
         }

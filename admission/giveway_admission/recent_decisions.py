@@ -1,7 +1,8 @@
 """What was decided lately, and why?
 
-For the admin page alone: what a person asks there is "why was this one refused". Two rings, because
-at a few hundred requests a second the dispatches of one second would push the refusals out.
+For the admin page alone: what a person asks there is "why was this one refused", or "why did it
+wait". Three rings, because at a few hundred requests a second the uneventful dispatches of one
+second would push everything else out.
 Nothing is formatted when a decision is added; names are cleaned when somebody looks.
 """
 
@@ -10,6 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+
+from giveway_scheduler import DispatchReason
 
 from giveway_admission.logs import clean_text
 from giveway_admission.tenant_labels import shown_tenant
@@ -43,14 +46,16 @@ _Entry = tuple[float, str, str, str, str, float, str]
 
 
 class RecentDecisions:
-    """The last `size` decisions: half dispatches, half everything else."""
+    """The last `size` decisions: half of the places for what was not served, a quarter each for what
+    was dispatched at once and what was dispatched after waiting."""
 
-    __slots__ = ("_clock", "_dispatches", "_others")
+    __slots__ = ("_clock", "_immediate", "_others", "_waited")
 
     def __init__(self, size: int = 200, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._dispatches: deque[_Entry] = deque(maxlen=max(1, size // 2))
-        self._others: deque[_Entry] = deque(maxlen=max(1, size - size // 2))
+        self._immediate: deque[_Entry] = deque(maxlen=max(1, size // 4))
+        self._waited: deque[_Entry] = deque(maxlen=max(1, size // 4))
+        self._others: deque[_Entry] = deque(maxlen=max(1, size - size // 4 * 2))
 
     def add(
         self,
@@ -62,13 +67,17 @@ class RecentDecisions:
         waited_s: float = 0.0,
         request_name: str = "",
     ) -> None:
-        ring = self._dispatches if kind is DecisionKind.DISPATCH else self._others
+        ring = self._others
+        if kind is DecisionKind.DISPATCH:
+            ring = self._immediate if reason == DispatchReason.IMMEDIATE else self._waited
         ring.append((self._clock(), kind, class_name, tenant, reason, waited_s, request_name))
 
     def latest(self, *, shown: Callable[[str], str] = shown_tenant) -> tuple[RecentDecision, ...]:
         """All that are remembered, the newest first; `shown` decides how a tenant is called."""
         now_s = self._clock()
-        entries = sorted((*self._dispatches, *self._others), key=lambda entry: -entry[0])
+        entries = sorted(
+            (*self._immediate, *self._waited, *self._others), key=lambda entry: -entry[0]
+        )
         return tuple(
             RecentDecision(
                 age_s=max(0.0, now_s - at_s),
