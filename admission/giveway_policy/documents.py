@@ -12,11 +12,11 @@ writes it, proxies read it, and both may be of different versions: `format` says
 import hashlib
 import json
 import zlib
-from enum import StrEnum
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, StringConstraints, ValidationError
 
+from giveway_policy.faults import FaultKind
 from giveway_policy.fields import ClassName, Model, ResourceName, TenantName
 from giveway_policy.limits import TenantLimits
 from giveway_policy.resources import SLOPolicySpec, SourceClass
@@ -75,21 +75,12 @@ class PolicyDocument(Model):
         return (self.epoch, self.generation)
 
 
-class DocumentFault(StrEnum):
-    """Why a document was not taken."""
-
-    UNREADABLE = "unreadable"
-    FORMAT = "format"
-    INVALID = "invalid"
-    HASH = "hash"
-
-
 class DocumentError(ValueError):
     """The document cannot be used. For the operator, or whoever put it there."""
 
-    def __init__(self, fault: DocumentFault, message: str) -> None:
+    def __init__(self, kind: FaultKind, message: str) -> None:
         super().__init__(message)
-        self.fault = fault
+        self.kind = kind
 
 
 def make_document(
@@ -136,10 +127,10 @@ def parse_document(data: bytes) -> PolicyDocument:
     raw = _load(data)
     found = raw.get("format")
     if found is None:
-        raise DocumentError(DocumentFault.FORMAT, "it has no format: not a policy document")
+        raise DocumentError(FaultKind.FORMAT, "it has no format: not a policy document")
     if found != FORMAT or isinstance(found, bool):
         raise DocumentError(
-            DocumentFault.FORMAT,
+            FaultKind.FORMAT,
             f"its format is {str(found)[:20]}, this giveway reads format {FORMAT}: "
             "bring operator and proxy to the same version",
         )
@@ -148,9 +139,9 @@ def parse_document(data: bytes) -> PolicyDocument:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"])[:200]
-        raise DocumentError(DocumentFault.INVALID, f"{where}: {first['msg'][:300]}") from None
+        raise DocumentError(FaultKind.SCHEMA, f"{where}: {first['msg'][:300]}") from None
     if content_hash(document) != document.hash:
-        raise DocumentError(DocumentFault.HASH, "its content does not fit its hash")
+        raise DocumentError(FaultKind.HASH, "its content does not fit its hash")
     return document
 
 
@@ -159,9 +150,9 @@ def _load(data: bytes) -> dict[str, object]:
         raw = json.loads(_unpacked(data).decode("utf-8"))
     except (ValueError, RecursionError, zlib.error) as error:
         reason = str(error)[:200] or type(error).__name__
-        raise DocumentError(DocumentFault.UNREADABLE, f"it is not JSON: {reason}") from None
+        raise DocumentError(FaultKind.UNREADABLE, f"it is not JSON: {reason}") from None
     if not isinstance(raw, dict):
-        raise DocumentError(DocumentFault.UNREADABLE, "it is JSON, but not an object")
+        raise DocumentError(FaultKind.UNREADABLE, "it is JSON, but not an object")
     return raw
 
 
@@ -170,12 +161,15 @@ def _unpacked(data: bytes) -> bytes:
         unpacker = zlib.decompressobj(wbits=31)
         data = unpacker.decompress(data, LARGEST_DOCUMENT_BYTES + 1)
         if not unpacker.eof and len(data) <= LARGEST_DOCUMENT_BYTES:
-            raise DocumentError(DocumentFault.UNREADABLE, "it is gzip, but cut")
+            raise DocumentError(FaultKind.UNREADABLE, "it is gzip, but cut")
     if len(data) > LARGEST_DOCUMENT_BYTES:
-        raise DocumentError(
-            DocumentFault.UNREADABLE, f"it is larger than {LARGEST_DOCUMENT_BYTES // 2**20} MiB"
-        )
+        raise too_large()
     return data
+
+
+def too_large() -> DocumentError:
+    size = LARGEST_DOCUMENT_BYTES // 2**20
+    return DocumentError(FaultKind.UNREADABLE, f"it is larger than {size} MiB")
 
 
 def _plain(document: PolicyDocument) -> dict[str, object]:

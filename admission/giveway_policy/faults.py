@@ -28,6 +28,10 @@ class FaultKind(StrEnum):
     """Two resources claim the same."""
     CREDENTIALS = "credentials"
     """The keys that a tenant names cannot be had."""
+    FORMAT = "format"
+    """A policy document of another version than this giveway reads."""
+    HASH = "hash"
+    """A policy document that was altered or cut on its way."""
     OLDER = "older"
     """A policy document that another one, already in force, has overtaken."""
     NOT_APPLIED = "not_applied"
@@ -78,11 +82,14 @@ class Fault:
     """Empty: it is about the whole."""
     resource: ResourceKey | None = None
     """None: it is not known which resource it would have been."""
+    last_good_in_force: bool = False
+    """A former version of it, which had no fault, goes on being in force."""
 
     def __str__(self) -> str:
         where = self.file if self.line is None else f"{self.file}:{self.line}"
         path = f"{self.path}: " if self.path else ""
-        return f"{where}: {path}{self.reason} ({self.fix})"
+        kept = "; its last good version stays in force" if self.last_good_in_force else ""
+        return f"{where}: {path}{self.reason} ({self.fix}){kept}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,7 +98,7 @@ class Objective(Model):
         ),
     )
     target_percent: Percent = Field(
-        description='Share of measurements that has to be good, as a decimal string, e.g. "99.5".'
+        description='Share of measurements that has to be good, as a decimal string like "99.5".'
     )
 
 
@@ -161,7 +161,7 @@ class ServiceClass(Model):
 
 class SourceClass(Model):
     source: SourceName = Field(
-        description="What the request states in X-Giveway-Source, e.g. nightly-report."
+        description="What the request states in X-Giveway-Source, like nightly-report."
     )
     class_name: ClassName = Field(
         alias="class", description="The class that such a request is served in."
@@ -236,7 +236,7 @@ class Queue(Model):
     )
     bytes: ByteSize = Field(
         default=512 * 2**20,
-        description="Memory for the bodies of waiting requests in one proxy, e.g. 512Mi.",
+        description="Memory for the bodies of waiting requests in one proxy, like 512Mi.",
     )
     keep_alive_seconds: int = Field(
         default=0,

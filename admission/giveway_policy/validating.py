@@ -55,7 +55,7 @@ def validate(model: type[Resource], value: Mapping[str, object]) -> Resource | l
     problems = [
         _problem(model, each)
         for each in details
-        if not (each["type"] == "too_short" and _has_inner(tuple(each["loc"]), inner))
+        if not _is_consequence(each["type"], tuple(each["loc"]), inner)
     ]
     return problems[:MOST_PROBLEMS]
 
@@ -68,9 +68,14 @@ def _without_nulls(value: object) -> object:
     return value
 
 
-def _has_inner(path: Path, others: set[Path]) -> bool:
-    """A list whose items are all wrong counts as too short, which is nothing to tell."""
-    return any(len(other) > len(path) and other[: len(path)] == path for other in others)
+def _is_consequence(kind: str, path: Path, others: set[Path]) -> bool:
+    """Whether it only follows from another problem: a default, or a list, of what is wrong."""
+    if kind == "default_factory_not_called":
+        return True
+    length = len(path)
+    return kind == "too_short" and any(
+        len(other) > length and other[:length] == path for other in others
+    )
 
 
 def _problem(model: type[BaseModel], details: ErrorDetails) -> Problem:

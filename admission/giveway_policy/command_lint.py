@@ -1,0 +1,109 @@
+"""Are these policies right? `giveway lint FILES...`, offline.
+
+The same reading, checks and compiling as in a proxy and in the operator, so that what passes here
+takes effect there. Faults go to stdout, everything else to stderr.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from giveway_policy.compiling import compile_policies
+from giveway_policy.faults import Fault
+from giveway_policy.loading import Loading, load_path
+
+EXAMPLE = "example: giveway lint examples/"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Check SLOPolicy and TenantPriority resources without a cluster. Every fault is told with "
+        "file, line, path, reason and fix. Other kinds of resources are ignored."
+    )
+    parser.epilog = f"{EXAMPLE}\nexit status: 0 no fault, 1 faults, 2 wrong use"
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a file or a folder")
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "json", "yaml"),
+        default="table",
+        help="how faults are written (default: table, one a line)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    missing = [path for path in arguments.files if not path.exists()]
+    for path in missing:
+        sys.stderr.write(f"giveway lint: there is no file or folder {path}\n")
+    if missing:
+        return 2
+    loading = load_paths(arguments.files)
+    faults = lint(loading)
+    sys.stdout.write(_written(faults, arguments.output))
+    for note in loading.notes:
+        sys.stderr.write(f"note: {note}\n")
+    sys.stderr.write(_summary(loading, faults))
+    return 1 if faults or not (loading.policies or loading.tenants) else 0
+
+
+def load_paths(paths: list[Path]) -> Loading:
+    """Everything in all files and folders together, as if it lay in one folder."""
+    whole = Loading()
+    for path in dict.fromkeys(paths):
+        part = load_path(path)
+        whole.policies += part.policies
+        whole.tenants += part.tenants
+        whole.faults += part.faults
+        whole.notes += part.notes
+    return whole
+
+
+def lint(loading: Loading) -> tuple[Fault, ...]:
+    """All faults, each once, by file and line."""
+    compilation = compile_policies(loading.policies, loading.tenants)
+    faults = dict.fromkeys([*loading.faults, *compilation.faults])
+    return tuple(sorted(faults, key=lambda each: (each.file, each.line or 0)))
+
+
+def _written(faults: tuple[Fault, ...], output: str) -> str:
+    if output == "table":
+        return "".join(f"{fault}\n" for fault in faults)
+    plain = [_plain(fault) for fault in faults]
+    if output == "json":
+        return json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
+    import yaml
+
+    return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+
+
+def _plain(fault: Fault) -> dict[str, str | int | None]:
+    return {
+        "kind": fault.kind.value,
+        "file": fault.file,
+        "line": fault.line,
+        "resource": str(fault.resource) if fault.resource is not None else None,
+        "path": fault.path,
+        "reason": fault.reason,
+        "fix": fault.fix,
+    }
+
+
+def _summary(loading: Loading, faults: tuple[Fault, ...]) -> str:
+    policies, tenants = len(loading.policies), len(loading.tenants)
+    if faults:
+        return f"{_counted(len(faults), 'fault', 'faults')}\n"
+    if not policies and not tenants:
+        return "there is neither an SLOPolicy nor a TenantPriority in it\n"
+    found = (
+        f"{_counted(policies, 'SLOPolicy', 'SLOPolicies')}, "
+        f"{_counted(tenants, 'TenantPriority', 'TenantPriorities')}: no fault\n"
+    )
+    if not policies:
+        found += "note: no SLOPolicy among them, so classes could not be compared\n"
+    return found
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
