@@ -45,7 +45,7 @@ class RejectReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatch:
-    """Send the request to the engine. A seat is taken for it until `finish`, `cancel` or `requeue`."""
+    """Send the request to the engine. It has a seat until `finish`, `cancel` or `requeue`."""
 
     request: Request
     reason: DispatchReason

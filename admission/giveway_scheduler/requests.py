@@ -29,7 +29,7 @@ class Request:
     maximum_output_tokens: int | None = None
     """The client's own bound on output, times the number of answers. None: the client gave none."""
     answers: int = 1
-    """How many answers are asked for (n x prompts): scales the output estimate if there is no bound."""
+    """How many answers are asked for (n x prompts): scales the estimate if there is no bound."""
     size_bytes: int = 0
     """Memory that the request holds while it waits."""
     patience_s: float | None = None

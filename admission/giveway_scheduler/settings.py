@@ -42,7 +42,8 @@ class Preemption(StrEnum):
 
     NONE = "None"
     ENGINE = "Engine"
-    """The engine is told the order by its own priority field and may preempt; nothing is aborted here."""
+    """The engine is told the order by its own priority field and may preempt; nothing is aborted
+    here."""
     ABORT_BEFORE_FIRST_TOKEN = "AbortBeforeFirstToken"  # noqa: S105
 
 
@@ -109,9 +110,10 @@ class Concurrency:
     """Classes below the first go only while fewer prompt tokens than this wait for their prefill at
     the engine; one request may always go. None: no gate."""
     prompt_seconds_per_token: float = 23.5e-6
-    """Prefill time of one prompt token: the engine model's H100; `giveway calibrate` measures it."""
+    """Prefill time of a prompt token: the engine model's H100; `giveway calibrate` measures it."""
     lower_seats_on_preemption: bool = True
-    """Take seats back while the engine reports preemptions (KV cache too full), grow slowly after."""
+    """Take seats back while the engine reports preemptions (KV cache too full), grow slowly
+    after."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

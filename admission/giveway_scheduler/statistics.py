@@ -53,6 +53,22 @@ class TenantStatistics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerStatistics:
+    """Where every token went since the start: `reserved + overrun = charged + refunded + held`."""
+
+    reserved_tokens: float = 0.0
+    """Taken when requests paid."""
+    overrun_tokens: float = 0.0
+    """Used beyond their reservation, and charged after."""
+    charged_tokens: float = 0.0
+    """Really used."""
+    refunded_tokens: float = 0.0
+    """Given back."""
+    held_tokens: float = 0.0
+    """Reserved by requests that have not ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
     """The whole. `seats` is what is in force now, after any reduction."""
 
@@ -70,3 +86,4 @@ class Statistics:
     classes: tuple[ClassStatistics, ...]
     tenants: tuple[TenantStatistics, ...]
     """The busiest first, at most 100."""
+    ledger: LedgerStatistics = LedgerStatistics()

@@ -1,0 +1,62 @@
+"""What the scheduler keeps of one service class."""
+
+from __future__ import annotations
+
+from giveway_scheduler.buckets import Budget
+from giveway_scheduler.decaying import DecayedSum
+from giveway_scheduler.output_estimates import OutputEstimate
+from giveway_scheduler.queues import ClassQueue, Order
+from giveway_scheduler.settings import ClassSettings, Kind
+
+RATE_HALF_LIFE_S = 10.0
+"""Over how long the dispatch rate looks back: a hint for Retry-After needs no more."""
+
+
+class ServiceClass:
+    """One class: its settings, its queue, its budget, and what it has running.
+
+    A class keeps its identity over `configure` as long as its name stays; its rank may change.
+    """
+
+    __slots__ = (
+        "boosts",
+        "budget",
+        "dispatches",
+        "estimate",
+        "is_batch",
+        "is_first",
+        "queue",
+        "rank",
+        "running",
+        "served_tokens",
+        "settings",
+        "unprefilled",
+    )
+
+    def __init__(
+        self, settings: ClassSettings, *, rank: int, first_output_tokens: int, now_s: float
+    ) -> None:
+        self.settings = settings
+        self.rank = rank
+        self.is_first = rank == 0
+        self.is_batch = settings.kind is Kind.BATCH
+        self.queue = ClassQueue(Order.FAIR, target_s=None)
+        self.budget = Budget(settings.limits, now_s=now_s)
+        self.estimate = OutputEstimate(first_tokens=first_output_tokens)
+        self.dispatches = DecayedSum(half_life_s=RATE_HALF_LIFE_S, now_s=now_s)
+        self.running = 0
+        self.unprefilled = 0
+        """Its requests that count for the prompt gate now."""
+        self.served_tokens = 0.0
+        self.boosts = 0
+
+    def configure(
+        self, settings: ClassSettings, *, rank: int, first_output_tokens: int, now_s: float
+    ) -> None:
+        """Follow new settings: levels, counters and history stay."""
+        self.settings = settings
+        self.rank = rank
+        self.is_first = rank == 0
+        self.is_batch = settings.kind is Kind.BATCH
+        self.budget.configure(settings.limits, now_s=now_s)
+        self.estimate.configure(first_tokens=first_output_tokens)

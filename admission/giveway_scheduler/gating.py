@@ -1,0 +1,76 @@
+"""May another prompt go to the engine now?
+
+What hurts an interactive request most is prompt work that the engine has already and has not done.
+So the gate counts the prompt tokens of dispatched requests that have shown no first token, and lets
+classes below the first go only while there are fewer than its threshold. One request may always go:
+the gate is open when nothing is counted. The first class is counted and never held.
+
+A request of which no first token can be seen (not streamed) is counted for as long as the engine
+needs for the prompts before it and its own, by the settings' estimate.
+"""
+
+from heapq import heappop, heappush
+
+from giveway_scheduler.entries import Entry
+from giveway_scheduler.settings import Concurrency
+
+
+class PromptGate:
+    """Un-prefilled prompt tokens, and whether the gate is open."""
+
+    __slots__ = ("_releases", "_threshold", "closed_since_s", "prompt_s_per_token", "tokens")
+
+    def __init__(self, concurrency: Concurrency) -> None:
+        self.tokens = 0
+        self.closed_since_s = 0.0
+        """When the gate was last seen to close; means nothing while it is open."""
+        self._releases: list[tuple[float, int, Entry]] = []
+        """Heap of (time, order, entry) of those whose first token can't be seen."""
+        self._threshold: int | None
+        self.configure(concurrency)
+
+    def configure(self, concurrency: Concurrency) -> None:
+        """Follow new settings; what is counted stays counted."""
+        self._threshold = concurrency.prompt_gate_tokens
+        self.prompt_s_per_token = concurrency.prompt_seconds_per_token
+
+    @property
+    def is_open(self) -> bool:
+        """May a class below the first go?"""
+        return self._threshold is None or self.tokens == 0 or self.tokens < self._threshold
+
+    @property
+    def backlog_s(self) -> float:
+        """How long the engine will be busy with the prompts that it has."""
+        return self.tokens * self.prompt_s_per_token
+
+    def enter(self, entry: Entry, *, now_s: float) -> None:
+        """The entry's prompt goes to the engine."""
+        was_open = self.is_open
+        entry.unprefilled_tokens = entry.request.prompt_tokens
+        entry.service_class.unprefilled += 1
+        self.tokens += entry.unprefilled_tokens
+        if not entry.request.shows_first_token:
+            entry.release_s = now_s + self.backlog_s
+            heappush(self._releases, (entry.release_s, entry.order, entry))
+        if was_open and not self.is_open:
+            self.closed_since_s = now_s
+
+    def leave(self, entry: Entry) -> None:
+        """The entry's prompt is done, or will not be done. May be called again."""
+        if entry.unprefilled_tokens:
+            self.tokens -= entry.unprefilled_tokens
+            entry.unprefilled_tokens = 0
+            entry.service_class.unprefilled -= 1
+
+    def release(self, now_s: float) -> None:
+        """Stop counting those whose estimated time is over."""
+        releases = self._releases
+        while releases and releases[0][0] <= now_s:
+            at_s, _, entry = heappop(releases)
+            if entry.release_s == at_s:
+                self.leave(entry)
+
+    def next_event_s(self) -> float | None:
+        """When the next estimate is over. None: there is none."""
+        return self._releases[0][0] if self._releases else None

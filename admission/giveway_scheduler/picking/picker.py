@@ -1,0 +1,79 @@
+"""What an algorithm decides, and what it is told.
+
+The scheduler asks with the heads: of every class that may go now (seat, gate and limits allow it)
+the one entry that is next inside it, the highest class first. So an algorithm never sees a request
+that could not go, is work-conserving whatever it answers (H7), and costs the same however many
+wait.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from giveway_scheduler.classes import ServiceClass
+from giveway_scheduler.entries import Entry
+from giveway_scheduler.queues import Order
+from giveway_scheduler.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What a picker begins with, besides its settings."""
+
+    now_s: float
+    generator: random.Random
+    """The one source of chance."""
+
+
+class Picker(Protocol):
+    """One algorithm. Methods with a default are for the algorithms that have something to say."""
+
+    def configure(self, settings: Settings, classes: Sequence[ServiceClass]) -> None:
+        """Follow new settings of the same algorithm. State (deficits, shares) stays.
+
+        Called once before any other method.
+        """
+
+    def order_of(self, service_class: ServiceClass) -> Order:
+        """In which order entries inside the class go."""
+        ...
+
+    def choose(self, heads: Sequence[Entry], *, now_s: float) -> Entry:
+        """One of `heads`, of which there is at least one. It goes, and is charged next."""
+        ...
+
+    def charge(
+        self, service_class: ServiceClass, *, requests: int, tokens: float, now_s: float
+    ) -> None:
+        """The class got service: 1 request and its estimated tokens at dispatch, 0 requests and
+        the correction at its end, both below 0 when a request came back undone."""
+
+    def is_owed(self, service_class: ServiceClass, *, now_s: float) -> bool:  # noqa: ARG002
+        """Has the class a claim that even a gate that never opens must not defeat?"""
+        return False
+
+    def batch_limit(self) -> int | None:
+        """Seats of the Batch classes now. None: as many as the settings allow."""
+        return None
+
+    def arrived(self, entry: Entry, *, now_s: float) -> None:
+        """A request was taken."""
+
+    def answered(self, entry: Entry, *, now_s: float) -> None:
+        """A request showed its first token."""
+
+    def ended(self, entry: Entry, *, now_s: float, is_finished: bool) -> None:
+        """A request is gone; `is_finished`: the engine served it to its end."""
+
+    def advance(self, *, now_s: float) -> None:
+        """Let time pass."""
+
+    def next_event_s(self) -> float | None:
+        """When `advance` may change something for those that wait. None: never by itself."""
+        return None
+
+    @property
+    def pressure_ratio(self) -> float:
+        """Interactive pressure, 0 to 1; 0 where it is not known."""
+        return 0.0

@@ -1,0 +1,93 @@
+"""SLOAware: the default. Objectives first, work second, and batch is never forgotten.
+
+Order of the classes that may go:
+1. Batch while it is owed: its share of recent tokens is below the floor. That bounds its wait by
+   `queued tokens / (floor ratio x token rate)` at whatever load, without ageing.
+2. The first class, strictly. Its own token bucket keeps it from eating the engine.
+3. The classes between that have a request which can still meet its first-token target, by weight in
+   tokens; in the class, the tenant with the least service; of it, the shortest prompt.
+4. The same classes' late requests: demoted, not dropped, since nothing saves their target any more
+   and what they take now another one misses.
+5. Batch with all that is left, by weight in tokens.
+
+Recent tokens decay with a half-life; estimates count at dispatch and are corrected at the end. Both
+sums decay alike, so the floor's state changes with dispatches and ends and never by itself.
+"""
+
+from collections.abc import Sequence
+
+from giveway_scheduler.classes import ServiceClass
+from giveway_scheduler.decaying import DecayedSum
+from giveway_scheduler.entries import Entry
+from giveway_scheduler.picking.picker import Picker, Start
+from giveway_scheduler.picking.weighing import WeightedShares
+from giveway_scheduler.queues import Order
+from giveway_scheduler.settings import Settings
+
+
+class SLOAware(Picker):
+    """Picks by objective, with a token floor for batch."""
+
+    def __init__(self, settings: Settings, start: Start) -> None:
+        half_life_s = settings.batch_token_floor_half_life_s
+        self._floor_ratio = settings.batch_token_floor_ratio
+        self._all_tokens = DecayedSum(half_life_s=half_life_s, now_s=start.now_s)
+        self._batch_tokens = DecayedSum(half_life_s=half_life_s, now_s=start.now_s)
+        self._between = WeightedShares()
+        self._batch = WeightedShares()
+
+    def configure(self, settings: Settings, classes: Sequence[ServiceClass]) -> None:
+        self._floor_ratio = settings.batch_token_floor_ratio
+        self._all_tokens.half_life_s = settings.batch_token_floor_half_life_s
+        self._batch_tokens.half_life_s = settings.batch_token_floor_half_life_s
+        self._between.configure(each for each in classes if _is_between(each))
+        self._batch.configure(each for each in classes if _is_floored(each))
+
+    def order_of(self, service_class: ServiceClass) -> Order:
+        if _is_between(service_class) and service_class.settings.first_token_target_s is not None:
+            return Order.FAIR_SHORTEST_FIRST
+        return Order.FAIR
+
+    def choose(self, heads: Sequence[Entry], *, now_s: float) -> Entry:
+        first = heads[0]
+        if len(heads) == 1:
+            return first
+        batch = [head for head in heads if _is_floored(head.service_class)]
+        if batch and self._is_below_floor(now_s):
+            return self._batch.least_served(batch)
+        if first.service_class.is_first:
+            return first
+        between = [head for head in heads if _is_between(head.service_class)]
+        if between:
+            on_time = [head for head in between if not head.is_late]
+            return self._between.least_served(on_time or between)
+        return self._batch.least_served(batch)
+
+    def charge(
+        self,
+        service_class: ServiceClass,
+        *,
+        requests: int,  # noqa: ARG002 - the floor is one of tokens
+        tokens: float,
+        now_s: float,
+    ) -> None:
+        self._all_tokens.add(tokens, now_s=now_s)
+        if _is_floored(service_class):
+            self._batch_tokens.add(tokens, now_s=now_s)
+            self._batch.charge(service_class, tokens)
+        else:
+            self._between.charge(service_class, tokens)
+
+    def is_owed(self, service_class: ServiceClass, *, now_s: float) -> bool:
+        return _is_floored(service_class) and self._is_below_floor(now_s)
+
+    def _is_below_floor(self, now_s: float) -> bool:
+        return self._batch_tokens.at(now_s) < self._floor_ratio * self._all_tokens.at(now_s)
+
+
+def _is_between(service_class: ServiceClass) -> bool:
+    return not (service_class.is_first or service_class.is_batch)
+
+
+def _is_floored(service_class: ServiceClass) -> bool:
+    return service_class.is_batch and not service_class.is_first

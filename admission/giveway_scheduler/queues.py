@@ -1,0 +1,364 @@
+"""Who is next inside one class?
+
+One `ClassQueue` per class, inside it one `Flow` per tenant (A7). Which entry is next depends on the
+`Order` that the algorithm asks for:
+
+- ARRIVAL: the oldest entry, whoever sent it.
+- FAIR: the tenant with the least weighted service in tokens, and of its entries the oldest.
+- FAIR_SHORTEST_FIRST: as FAIR, but of the tenant's entries the shortest prompt among those that can
+  still meet their first-token target; those that cannot are demoted and go, oldest first, after the
+  ones that can.
+
+Service is the virtual token counter of Sheng et al., "Fairness in Serving Large Language Models"
+(OSDI '24, https://arxiv.org/abs/2401.00588): dispatching a request adds
+`(prompt + output_token_weight x output) / weight` to its tenant's counter, and a tenant that comes
+back with work is lifted to the least counter among those that wait, so that idle time earns no
+credit. Changed from it: the output is charged at dispatch, estimated by the tenant's own recent
+mean, and corrected at the end; so tenants with long and short answers are told apart before their
+answers are known. Two tenants that both wait all through an interval differ in weighted service by
+at most what the engine runs of them at once.
+
+Costs: everything here is O(1) or O(log tenants), however many entries wait. The heap of ready flows
+and the heap of prompts drop stale items when they meet them and are rebuilt when more than half is
+stale, so that they never outgrow what they order.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from enum import Enum
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from giveway_scheduler.entries import Entry
+    from giveway_scheduler.requests import RequestKey, TenantName
+    from giveway_scheduler.tenancy import Tenant
+
+MEAN_OUTPUT_SHARE = 0.1
+"""What the newest answer weighs in a tenant's mean output: about the last ten answers count."""
+SLACK = 64
+"""Stale items that a heap may hold besides as many as there are live ones."""
+
+
+class Order(Enum):
+    """How a class's next entry is found."""
+
+    ARRIVAL = "arrival"
+    FAIR = "fair"
+    FAIR_SHORTEST_FIRST = "fair, shortest first"
+
+
+class Flow:
+    """The entries of one tenant in one class, and what the tenant has had there."""
+
+    __slots__ = (
+        "alarm_s",
+        "answers",
+        "entries",
+        "is_held",
+        "late",
+        "mean_output_tokens",
+        "prompts",
+        "service",
+        "stamp",
+        "tenant",
+    )
+
+    def __init__(self, tenant: Tenant) -> None:
+        self.tenant = tenant
+        self.entries: OrderedDict[RequestKey, Entry] = OrderedDict()
+        """All that wait, in order of arrival."""
+        self.prompts: list[tuple[int, int, Entry]] = []
+        """FAIR_SHORTEST_FIRST: heap of (prompt tokens, order, entry) of those not late."""
+        self.late: OrderedDict[RequestKey, Entry] = OrderedDict()
+        """FAIR_SHORTEST_FIRST: the demoted ones, in order of arrival."""
+        self.service = 0.0
+        """Weighted tokens, divided by the tenant's weight."""
+        self.answers = 0
+        self.mean_output_tokens = 0.0
+        """Recent mean per answer; means nothing while `answers` is 0."""
+        self.stamp = 0
+        """Names its valid item in the heap of ready flows. 0: it is not there."""
+        self.is_held = False
+        """The tenant's own limits keep it from going."""
+        self.alarm_s = 0.0
+        """When a held flow is to be looked at again; the item with another time is stale."""
+
+    def observe_output(self, output_tokens: float) -> None:
+        """One more answer had `output_tokens`."""
+        self.answers += 1
+        share = max(MEAN_OUTPUT_SHARE, 1.0 / self.answers)
+        self.mean_output_tokens += share * (output_tokens - self.mean_output_tokens)
+
+
+class ClassQueue:
+    """The waiting entries of one class.
+
+    The owner calls `insert` and `remove`; `head` names the next entry and takes nothing out. A flow
+    that its tenant's limits keep from going is put aside by `hold`, and comes back by `release` or
+    when something of it leaves.
+    """
+
+    __slots__ = (
+        "_by_size",
+        "_largest",
+        "_last",
+        "_ready",
+        "_stamp",
+        "bytes",
+        "entries",
+        "flows",
+        "order",
+        "target_s",
+        "tokens",
+    )
+
+    def __init__(self, order: Order, *, target_s: float | None) -> None:
+        self.order = order
+        self.target_s = target_s
+        """First-token target. None: nothing is ever late."""
+        self.entries: OrderedDict[RequestKey, Entry] = OrderedDict()
+        """All that wait, in order of arrival."""
+        self.flows: dict[TenantName, Flow] = {}
+        self.bytes = 0
+        self.tokens = 0
+        self._ready: list[tuple[int, float, int, Flow]] = []
+        """Heap of (stage, key, stamp, flow): stage 1 holds flows with nothing but late entries."""
+        self._stamp = 0
+        self._last: Flow | None = None
+        """The flow that was served last: where the counters stand when nobody waits."""
+        self._by_size: dict[int, dict[Flow, None]] = {}
+        """Flows by their number of entries, so that the largest is found at once."""
+        self._largest = 0
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @property
+    def oldest(self) -> Entry | None:
+        """The entry that came first of those that wait. None: nothing waits."""
+        return next(iter(self.entries.values())) if self.entries else None
+
+    @property
+    def newest(self) -> Entry | None:
+        """The entry that came last of those that wait. None: nothing waits."""
+        return next(reversed(self.entries.values())) if self.entries else None
+
+    @property
+    def largest_flow(self) -> Flow | None:
+        """A flow with the most entries. None: nothing waits."""
+        return next(iter(self._by_size[self._largest])) if self._largest else None
+
+    def flow_of(self, tenant: Tenant) -> Flow:
+        """The tenant's flow here, made if there is none."""
+        flow = self.flows.get(tenant.name)
+        if flow is None:
+            flow = self.flows[tenant.name] = Flow(tenant)
+        return flow
+
+    def insert(self, entry: Entry) -> None:
+        """Let the entry wait at the place that its arrival gives it."""
+        flow = entry.flow = self.flow_of(entry.tenant)
+        was_empty = not flow.entries
+        if was_empty:
+            self._lift(flow)
+        _insert_in_order(self.entries, entry)
+        is_first = _insert_in_order(flow.entries, entry)
+        self._resize(flow, len(flow.entries) - 1)
+        self.bytes += entry.request.size_bytes
+        self.tokens += entry.cost_tokens
+        had_prompts = True
+        if self.order is Order.FAIR_SHORTEST_FIRST:
+            had_prompts = len(flow.prompts) > 0
+            self._enter_stage(flow, entry)
+        if not flow.is_held and (was_empty or is_first or not had_prompts):
+            self._make_ready(flow)
+
+    def remove(self, entry: Entry) -> None:
+        """Take a waiting entry out, wherever it stands."""
+        flow = entry.flow
+        assert flow is not None
+        del self.entries[entry.key]
+        del flow.entries[entry.key]
+        self._resize(flow, len(flow.entries) + 1)
+        self.bytes -= entry.request.size_bytes
+        self.tokens -= entry.cost_tokens
+        if entry.is_late:
+            del flow.late[entry.key]
+        elif len(flow.prompts) > 2 * len(flow.entries) + SLACK:
+            flow.prompts = [item for item in flow.prompts if _waits_on_time(item[2], flow)]
+            heapify(flow.prompts)
+        if not flow.entries:
+            flow.stamp = 0
+            flow.prompts.clear()
+            self._last = flow
+            flow.is_held = False
+        elif flow.is_held or self.order is Order.ARRIVAL:
+            self.release(flow)
+
+    def head(self, *, now_s: float, backlog_s: float, prompt_s_per_token: float) -> Entry | None:
+        """The next entry, of the flows that are not held. None: there is none.
+
+        `backlog_s` is how long the engine will be busy with prompts that it has already.
+        """
+        ready = self._ready
+        while ready:
+            _, _, stamp, flow = ready[0]
+            if flow.stamp != stamp:
+                heappop(ready)
+            elif self.order is not Order.FAIR_SHORTEST_FIRST:
+                return next(iter(flow.entries.values()))
+            else:
+                entry = self._shortest(flow, now_s + backlog_s, prompt_s_per_token)
+                if entry is not None:
+                    return entry
+                if ready[0][0] == 1:
+                    return next(iter(flow.late.values()))
+                self._make_ready(flow)
+        return None
+
+    def charge(self, flow: Flow, service_tokens: float) -> None:
+        """Add to the tenant's service (below 0: take back), and put the flow at its new place."""
+        flow.service += service_tokens / flow.tenant.weight
+        if flow.stamp and self.order is not Order.ARRIVAL:
+            self._make_ready(flow)
+
+    def hold(self, flow: Flow) -> None:
+        """Leave the flow out until `release`: its tenant's limits keep it from going."""
+        flow.stamp = 0
+        flow.is_held = True
+
+    def release(self, flow: Flow) -> None:
+        """Let the flow take part again, at the place of its service."""
+        if flow.is_held:
+            flow.is_held = False
+            self._lift(flow)
+        if flow.entries:
+            self._make_ready(flow)
+
+    def forget(self, tenant: TenantName) -> None:
+        """Drop what is remembered of a tenant without entries here."""
+        flow = self.flows.pop(tenant, None)
+        if flow is self._last:
+            self._last = None
+
+    def reorder(self, order: Order, *, target_s: float | None) -> None:
+        """Follow another order: everything that waits is put in its new place."""
+        if order is self.order and target_s == self.target_s:
+            return
+        self.order = order
+        self.target_s = target_s
+        self._ready.clear()
+        for flow in self.flows.values():
+            flow.stamp = 0
+            flow.is_held = False
+            flow.prompts.clear()
+            flow.late.clear()
+            for entry in flow.entries.values():
+                entry.is_late = False
+                if order is Order.FAIR_SHORTEST_FIRST:
+                    self._enter_stage(flow, entry)
+            if flow.entries:
+                self._make_ready(flow)
+
+    def waiting(self) -> Iterator[Entry]:
+        """All entries, in order of arrival."""
+        return iter(self.entries.values())
+
+    def _enter_stage(self, flow: Flow, entry: Entry) -> None:
+        if entry.is_late:
+            _insert_in_order(flow.late, entry)
+        else:
+            heappush(flow.prompts, (entry.request.prompt_tokens, entry.order, entry))
+
+    def _shortest(self, flow: Flow, ready_s: float, prompt_s_per_token: float) -> Entry | None:
+        """The flow's shortest prompt that can be on time; late ones before it are demoted."""
+        prompts = flow.prompts
+        while prompts:
+            tokens, _, entry = prompts[0]
+            if not _waits_on_time(entry, flow):
+                heappop(prompts)
+            elif (
+                self.target_s is not None
+                and ready_s + tokens * prompt_s_per_token - entry.offered_s > self.target_s
+            ):
+                heappop(prompts)
+                entry.is_late = True
+                _insert_in_order(flow.late, entry)
+            else:
+                return entry
+        return None
+
+    def _lift(self, flow: Flow) -> None:
+        """Bring a flow that becomes active up to those that are: idle time earns no credit."""
+        ready = self._ready
+        while ready and ready[0][3].stamp != ready[0][2]:
+            heappop(ready)
+        active = ready[0][3] if ready else self._last
+        if active is not None and active.service > flow.service:
+            flow.service = active.service
+
+    def _make_ready(self, flow: Flow) -> None:
+        if self.order is Order.ARRIVAL:
+            stage, key = 0, float(next(iter(flow.entries.values())).order)
+        else:
+            stage = 1 if self.order is Order.FAIR_SHORTEST_FIRST and not flow.prompts else 0
+            key = flow.service
+        self._stamp += 1
+        flow.stamp = self._stamp
+        ready = self._ready
+        if len(ready) > 2 * len(self.entries) + SLACK:
+            self._ready = ready = [item for item in ready if item[3].stamp == item[2]]
+            heapify(ready)
+        heappush(ready, (stage, key, self._stamp, flow))
+
+    def _resize(self, flow: Flow, before: int) -> None:
+        """Move the flow between the groups of equal size."""
+        after = len(flow.entries)
+        by_size = self._by_size
+        if before:
+            group = by_size[before]
+            del group[flow]
+            if not group:
+                del by_size[before]
+                if before == self._largest:
+                    self._largest = after
+        if after:
+            group_after = by_size.get(after)
+            if group_after is None:
+                by_size[after] = {flow: None}
+            else:
+                group_after[flow] = None
+            if after > self._largest:
+                self._largest = after
+
+
+def _waits_on_time(entry: Entry, flow: Flow) -> bool:
+    return entry.flow is flow and entry.key in flow.entries and not entry.is_late
+
+
+def _insert_in_order(entries: OrderedDict[RequestKey, Entry], entry: Entry) -> bool:
+    """Insert by order of arrival; True if it is now the first.
+
+    A newcomer belongs at the end. A requeued or lifted one belongs among the oldest, so the search
+    starts at the front: it costs as many moves as there are older entries.
+    """
+    if not entries:
+        entries[entry.key] = entry
+        return True
+    if next(reversed(entries.values())).order < entry.order:
+        entries[entry.key] = entry
+        return False
+    older = []
+    for other in entries.values():
+        if other.order > entry.order:
+            break
+        older.append(other.key)
+    entries[entry.key] = entry
+    entries.move_to_end(entry.key, last=False)
+    for key in reversed(older):
+        entries.move_to_end(key, last=False)
+    return not older

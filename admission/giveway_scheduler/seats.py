@@ -1,0 +1,134 @@
+"""How many requests may be at the engine at once, and of which kind? (Y2, Y7, A3)
+
+Four limits hold together, all counted in seats:
+- `limit` for everybody;
+- `limit - reserved` for all classes but the first together, so that the first never waits for a
+  seat while it has less than its reserve;
+- `batch_limit` for all classes of kind Batch together (Y3: InteractiveFirst moves it);
+- at least one seat is left to the lower classes, however far the limit was lowered.
+
+`limit` follows the engine where that is asked for: additive increase, multiplicative decrease, as
+in Netflix's concurrency-limits (`AIMDLimit`). A preemption in the engine says that its KV cache is
+too small for what runs: the limit falls to a share of what is in use. It grows by one seat at a
+time, and only if it was really reached since it last changed. A lowered limit takes no seat away
+from anybody: it keeps new ones from being given out.
+"""
+
+from giveway_scheduler.classes import ServiceClass
+from giveway_scheduler.settings import Concurrency
+
+DECREASE_RATIO = 0.9
+"""What is left of the limit after a preemption. A guess as gentle as AIMDLimit's default; a study
+of preemption storms on a real engine would replace it."""
+DECREASE_INTERVAL_S = 1.0
+"""Preemptions reported within this time are one event: the first answer has not worked yet."""
+INCREASE_INTERVAL_S = 5.0
+"""How long a limit that is fully used has to stand before it grows by one seat."""
+
+
+class Seats:
+    """Seats in use and seats allowed."""
+
+    __slots__ = (
+        "_changed_s",
+        "_concurrency",
+        "_was_reached",
+        "batch_limit",
+        "batch_running",
+        "limit",
+        "lower_running",
+        "running",
+    )
+
+    def __init__(self, concurrency: Concurrency, *, now_s: float) -> None:
+        self._concurrency = concurrency
+        self._changed_s = now_s
+        self._was_reached = False
+        self.limit = concurrency.seats
+        self.batch_limit = concurrency.batch_maximum
+        self.running = 0
+        self.lower_running = 0
+        """Running in all classes but the first."""
+        self.batch_running = 0
+
+    @property
+    def lower_limit(self) -> int:
+        """Seats of all classes but the first together."""
+        return max(1, self.limit - self._concurrency.reserved_seats)
+
+    def limit_of(self, service_class: ServiceClass) -> int:
+        """How many seats the class may hold at most, if nobody else held one."""
+        if service_class.is_first:
+            return self.limit
+        limit = self.lower_limit
+        return min(limit, self.batch_limit) if service_class.is_batch else limit
+
+    def may_take(self, service_class: ServiceClass) -> bool:
+        """Is there a seat for one more request of this class?"""
+        if self.running >= self.limit:
+            return False
+        if service_class.is_first:
+            return True
+        if self.lower_running >= self.lower_limit:
+            return False
+        return not service_class.is_batch or self.batch_running < self.batch_limit
+
+    def take(self, service_class: ServiceClass) -> None:
+        """A request of this class takes a seat."""
+        service_class.running += 1
+        self.running += 1
+        if not service_class.is_first:
+            self.lower_running += 1
+            if service_class.is_batch:
+                self.batch_running += 1
+        if self.running >= self.limit:
+            self._was_reached = True
+
+    def give_back(self, service_class: ServiceClass) -> None:
+        """A request of this class leaves its seat."""
+        service_class.running -= 1
+        self.running -= 1
+        if not service_class.is_first:
+            self.lower_running -= 1
+            if service_class.is_batch:
+                self.batch_running -= 1
+
+    def report_preemptions(self, count: int, *, now_s: float) -> None:
+        """The engine preempted `count` requests since the last report."""
+        if count <= 0 or not self._concurrency.lower_seats_on_preemption:
+            return
+        is_lowered = self.limit < self._concurrency.seats
+        if is_lowered and now_s - self._changed_s < DECREASE_INTERVAL_S:
+            return
+        in_use = min(self.limit, max(self.running, 1))
+        self.limit = max(1, int(in_use * DECREASE_RATIO))
+        self._changed_s = now_s
+        self._was_reached = self.running >= self.limit
+
+    def grow(self, now_s: float) -> None:
+        """Let a lowered limit grow, if it was used, by a seat for each interval."""
+        while self.limit < self._concurrency.seats and self._was_reached:
+            if now_s - self._changed_s < INCREASE_INTERVAL_S:
+                return
+            self.limit += 1
+            self._changed_s += INCREASE_INTERVAL_S
+            self._was_reached = self.running >= self.limit
+
+    def next_event_s(self) -> float | None:
+        """When the limit will grow. None: it will not, as things are."""
+        if self.limit < self._concurrency.seats and self._was_reached:
+            return self._changed_s + INCREASE_INTERVAL_S
+        return None
+
+    def configure(self, concurrency: Concurrency, classes: tuple[ServiceClass, ...]) -> None:
+        """Follow new settings, and count anew by the classes' new ranks and kinds."""
+        lowered_by = self._concurrency.seats - self.limit
+        keeps = concurrency.lower_seats_on_preemption and lowered_by > 0
+        self.limit = max(1, concurrency.seats - lowered_by) if keeps else concurrency.seats
+        self._concurrency = concurrency
+        self.batch_limit = concurrency.batch_maximum
+        self.running = sum(each.running for each in classes)
+        self.lower_running = sum(each.running for each in classes if not each.is_first)
+        self.batch_running = sum(
+            each.running for each in classes if each.is_batch and not each.is_first
+        )

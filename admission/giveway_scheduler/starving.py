@@ -1,0 +1,126 @@
+"""Has a class waited too long? (H10)
+
+Every `check_s` the oldest waiting entry of each class is looked at. A class whose oldest has waited
+longer than the threshold is boosted for `boost_s`: the lowest first, one at a time. What counts is
+the wait of the oldest waiting entry, not the time since the class was last served, which would call
+the first request after a quiet hour starved (mend 5).
+
+A boost is a guarantee and not a flood: while it lasts, at most `promotions_per_s` requests overtake
+the algorithm's own order, and whatever goes is charged to the boosted class. A class that is still
+starved when its boost ends is boosted again, unless another one is starved as well: then that one
+comes first, so that the lowest class can't keep the boost for ever.
+
+Checks stand on a fixed grid of times, so that one long step equals many short ones.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+from giveway_scheduler.buckets import TokenBucket
+from giveway_scheduler.classes import ServiceClass
+from giveway_scheduler.settings import AntiStarvation
+
+MOST_CHECKS = 1000
+"""Grid points looked at after a long sleep. Earlier ones would be boosts that are over."""
+
+
+class StarvationMonitor:
+    """Which class is boosted, and whether it may be promoted now."""
+
+    def __init__(self, settings: AntiStarvation | None, *, now_s: float) -> None:
+        self._settings = settings
+        self._next_check_s = now_s + (settings.check_s if settings else 0.0)
+        self.boosted: ServiceClass | None = None
+        """None: no class is."""
+        self._until_s = 0.0
+        self._last_boosted: ServiceClass | None = None
+        self._promotions: TokenBucket | None = None
+
+    def configure(
+        self, settings: AntiStarvation | None, classes: Sequence[ServiceClass], *, now_s: float
+    ) -> None:
+        """Follow new settings. A boost in progress goes on if its class and the monitor stay."""
+        if settings == self._settings and self.boosted in (None, *classes):
+            return
+        boosted, until_s, promotions = self.boosted, self._until_s, self._promotions
+        StarvationMonitor.__init__(self, settings, now_s=now_s)
+        if settings is not None and boosted in classes and promotions is not None:
+            promotions.configure(per_s=settings.promotions_per_s, burst=1.0, now_s=now_s)
+            self.boosted, self._until_s, self._promotions = boosted, until_s, promotions
+
+    def advance(
+        self,
+        classes: Sequence[ServiceClass],
+        *,
+        can_go: Callable[[ServiceClass], bool],
+        now_s: float,
+    ) -> None:
+        """Begin and end boosts. `can_go`: nothing but its turn keeps the class's next entry."""
+        settings = self._settings
+        if settings is None:
+            return
+        if now_s >= self._next_check_s:
+            skipped = math.floor((now_s - self._next_check_s) / settings.check_s) - MOST_CHECKS
+            self._next_check_s += max(0, skipped) * settings.check_s
+        while now_s >= self._next_check_s:
+            self._end(self._next_check_s)
+            if self.boosted is None:
+                self._check(classes, settings, can_go)
+            self._next_check_s += settings.check_s
+        self._end(now_s)
+
+    def may_promote(self, now_s: float) -> bool:
+        """May one request of the boosted class overtake now?"""
+        if self.boosted is None or self._promotions is None:
+            return False
+        return self._promotions.wait_s(1.0, now_s=now_s) == 0.0
+
+    def promote(self, now_s: float) -> None:
+        """A request of the boosted class overtakes."""
+        assert self._promotions is not None
+        self._promotions.take(1.0, now_s=now_s)
+
+    def next_event_s(self, classes: Sequence[ServiceClass], *, now_s: float) -> float | None:
+        """When a boost may begin, or allow its next promotion. None: not as things are."""
+        settings = self._settings
+        if settings is None:
+            return None
+        if self.boosted is not None and self._promotions is not None:
+            wait_s = self._promotions.wait_s(1.0, now_s=now_s)
+            end_s = max(self._next_check_s, now_s)
+            return min(end_s, now_s + wait_s) if wait_s > 0.0 else end_s
+        oldest = [each.queue.oldest for each in classes]
+        starved_s = min(
+            (entry.offered_s + settings.threshold_s for entry in oldest if entry is not None),
+            default=math.inf,
+        )
+        if math.isinf(starved_s):
+            return None
+        checks = math.ceil((starved_s - self._next_check_s) / settings.check_s)
+        return self._next_check_s + max(0, checks) * settings.check_s
+
+    def _end(self, now_s: float) -> None:
+        if self.boosted is not None and now_s >= self._until_s:
+            self._last_boosted, self.boosted, self._promotions = self.boosted, None, None
+
+    def _check(
+        self,
+        classes: Sequence[ServiceClass],
+        settings: AntiStarvation,
+        can_go: Callable[[ServiceClass], bool],
+    ) -> None:
+        at_s = self._next_check_s
+        starved = [
+            each
+            for each in reversed(classes)
+            if (oldest := each.queue.oldest) is not None
+            and at_s - oldest.offered_s > settings.threshold_s
+            and can_go(each)
+        ]
+        if not starved:
+            return
+        starved.sort(key=lambda each: each is self._last_boosted)
+        self.boosted = starved[0]
+        self.boosted.boosts += 1
+        self._until_s = at_s + settings.boost_s
+        self._promotions = TokenBucket(per_s=settings.promotions_per_s, burst=1.0, now_s=at_s)

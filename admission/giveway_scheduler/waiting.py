@@ -1,0 +1,103 @@
+"""What waits, in all classes together, and until when?
+
+The one place through which an entry gets into a queue and out of it, so that totals, tenants'
+counts and times to live can't disagree with what is queued.
+"""
+
+import math
+from heapq import heapify, heappop, heappush
+
+from giveway_scheduler.entries import Entry
+from giveway_scheduler.queues import SLACK, ClassQueue, Flow
+
+
+class WaitingRoom:
+    """Totals, times to live (A6) and alarms of the flows that wait for a bucket."""
+
+    __slots__ = ("_alarms", "_deadlines", "_number", "bytes", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.bytes = 0
+        self._deadlines: list[tuple[float, int, Entry]] = []
+        """Heap of (deadline, order, entry); an item is stale when its entry waits no more, or has
+        another deadline by now."""
+        self._alarms: list[tuple[float, int, ClassQueue, Flow]] = []
+        """Heap of (time, number, queue, flow); stale when the flow is not held until then."""
+        self._number = 0
+
+    def enter(self, entry: Entry) -> None:
+        """The entry waits."""
+        entry.is_waiting = True
+        entry.service_class.queue.insert(entry)
+        entry.tenant.queued += 1
+        self.count += 1
+        self.bytes += entry.request.size_bytes
+
+    def leave(self, entry: Entry) -> None:
+        """The entry waits no more."""
+        entry.is_waiting = False
+        entry.service_class.queue.remove(entry)
+        entry.tenant.queued -= 1
+        self.count -= 1
+        self.bytes -= entry.request.size_bytes
+
+    def watch(self, entry: Entry) -> None:
+        """Let the entry expire at its deadline if it still waits then."""
+        deadlines = self._deadlines
+        if len(deadlines) > 2 * self.count + SLACK:
+            deadlines[:] = [item for item in deadlines if _is_due_later(item)]
+            heapify(deadlines)
+        heappush(deadlines, (entry.deadline_s, entry.order, entry))
+
+    def next_expired(self, now_s: float) -> Entry | None:
+        """An entry whose time to live is over, longest over first. None: there is none."""
+        deadlines = self._deadlines
+        while deadlines and (deadlines[0][0] <= now_s or not _is_due_later(deadlines[0])):
+            item = heappop(deadlines)
+            if _is_due_later(item):
+                return item[2]
+        return None
+
+    def hold_until(self, at_s: float, queue: ClassQueue, flow: Flow) -> None:
+        """Leave the flow out until its tenant's bucket has enough, at the latest until `at_s`."""
+        queue.hold(flow)
+        flow.alarm_s = at_s
+        if math.isinf(at_s):
+            return
+        alarms = self._alarms
+        if len(alarms) > 2 * self.count + SLACK:
+            alarms[:] = [item for item in alarms if _is_held_until(item)]
+            heapify(alarms)
+        self._number += 1
+        heappush(alarms, (at_s, self._number, queue, flow))
+
+    def ring(self, now_s: float) -> None:
+        """Let the flows whose buckets have enough by now take part again."""
+        alarms = self._alarms
+        while alarms and alarms[0][0] <= now_s:
+            item = heappop(alarms)
+            if _is_held_until(item):
+                item[2].release(item[3])
+
+    def next_event_s(self) -> float | None:
+        """When the next entry expires or the next alarm rings. None: neither will."""
+        alarms = self._alarms
+        while alarms and not _is_held_until(alarms[0]):
+            heappop(alarms)
+        deadlines = self._deadlines
+        while deadlines and not _is_due_later(deadlines[0]):
+            heappop(deadlines)
+        if alarms and (not deadlines or alarms[0][0] < deadlines[0][0]):
+            return alarms[0][0]
+        return deadlines[0][0] if deadlines else None
+
+
+def _is_due_later(item: tuple[float, int, Entry]) -> bool:
+    at_s, _, entry = item
+    return entry.deadline_s == at_s and entry.is_waiting
+
+
+def _is_held_until(item: tuple[float, int, ClassQueue, Flow]) -> bool:
+    at_s, _, _, flow = item
+    return flow.is_held and flow.alarm_s == at_s
