@@ -7,6 +7,7 @@ it one after the other. Everything that was started is stopped again, whatever h
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -100,7 +101,7 @@ class Run:
     client: LoadClient
     record: list[Measured] = field(default_factory=list)
     zero_s: float | None = None
-    """Loop time of its start. None: not started."""
+    """`time.monotonic` at its start. None: not started."""
     cost: LoadCost | None = None
     """None: not ended."""
 
@@ -375,7 +376,7 @@ async def _run_both(
 
 
 def _picture(settings: DemoSettings, traffic: DemoTraffic, stage: _Stage) -> DemoPicture:
-    now_s = asyncio.get_running_loop().time()
+    now_s = time.monotonic()
     batch_from_s = settings.window_s * DUMP_AT_RATIO
     elapsed = [
         run.elapsed_s(now_s, window_s=settings.window_s) for run in (stage.direct, stage.giveway)

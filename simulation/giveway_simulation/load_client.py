@@ -8,6 +8,7 @@ its connection is how it is cancelled, which an engine sees as a client that lef
 import asyncio
 import json
 import ssl
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -86,13 +87,19 @@ class LoadClient:
         self._prompts = prompts
         self._tls = ssl.create_default_context() if target.secure else None
 
-    async def ask(self, measured: Measured, *, zero_s: float, words: int | None = None) -> None:
-        """Send one request and read its stream to the end. `words` overrides the prompt's length.
+    def prepare(self, planned: PlannedRequest, *, words: int | None = None) -> bytes:
+        """The bytes of a request. `words` overrides the prompt's length.
+
+        Writing a long prompt takes longer than sending it: a load prepares before it starts.
+        """
+        return self._request(planned, words=words)
+
+    async def ask(self, measured: Measured, *, zero_s: float, request: bytes) -> None:
+        """Send one request and read its stream to the end. `zero_s` is on `time.monotonic`.
 
         Never raises but for cancellation, which closes the connection and leaves `ending` unset.
         """
         loop = asyncio.get_running_loop()
-        data = self._request(measured.planned, words=words)
         answer = _Answer(measured, zero_s=zero_s, done=loop.create_future())
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
@@ -101,11 +108,11 @@ class LoadClient:
                 )
         except (OSError, TimeoutError) as error:
             measured.error = f"cannot connect to {self.target.address}: {error or 'timed out'}"
-            measured.ending, measured.end_s = Ending.FAILED, loop.time() - zero_s
+            measured.ending, measured.end_s = Ending.FAILED, time.monotonic() - zero_s
             return
         try:
-            transport.write(data)
-            measured.sent_s = loop.time() - zero_s
+            transport.write(request)
+            measured.sent_s = time.monotonic() - zero_s
             await answer.done
         finally:
             transport.abort()
@@ -186,7 +193,6 @@ class _Answer(asyncio.Protocol):
         self.done = done
         self._measured = measured
         self._zero_s = zero_s
-        self._now = done.get_loop().time
         self._parser = httptools.HttpResponseParser(self)
         self._pending = b""
         self._aborted = False
@@ -249,7 +255,7 @@ class _Answer(asyncio.Protocol):
             measured.usage_output_tokens = decoded.usage.completion_tokens
         for choice in decoded.choices:
             if choice.has_output():
-                measured.token_times_s.append(self._now() - self._zero_s)
+                measured.token_times_s.append(time.monotonic() - self._zero_s)
             if choice.finish_reason == "abort":
                 self._aborted = True
 
@@ -257,7 +263,7 @@ class _Answer(asyncio.Protocol):
         measured = self._measured
         if measured.ending is None:
             measured.ending, measured.error = ending, error
-            measured.end_s = self._now() - self._zero_s
+            measured.end_s = time.monotonic() - self._zero_s
         if not self.done.done():
             self.done.set_result(None)
 

@@ -49,27 +49,29 @@ async def run_open_loop(
     """Send the plan, stop `window_s` after the start, close what is open.
 
     `record` gets one `Measured` a planned request, at once and in the order of `plan`; it may be
-    read while the load runs. `on_start` hears the loop time that counts as 0.
+    read while the load runs. `on_start` hears what `time.monotonic` said at 0.
     """
     _allow_many_sockets()
     loop = asyncio.get_running_loop()
+    measureds = [Measured(planned=planned) for planned in plan]
+    requests = [client.prepare(planned) for planned in plan]
     began_cpu_s = time.process_time()
-    zero_s = loop.time()
-    record.extend(Measured(planned=planned) for planned in plan)
+    zero_s = time.monotonic()
+    record.extend(measureds)
     on_start(zero_s)
     tasks: set[asyncio.Task[None]] = set()
 
-    def launch(measured: Measured) -> None:
+    def launch(measured: Measured, request: bytes) -> None:
         if len(tasks) >= MAXIMUM_OPEN:
-            measured.ending, measured.end_s = Ending.NOT_SENT, loop.time() - zero_s
+            measured.ending, measured.end_s = Ending.NOT_SENT, time.monotonic() - zero_s
             return
-        task = loop.create_task(client.ask(measured, zero_s=zero_s))
+        task = loop.create_task(client.ask(measured, zero_s=zero_s, request=request))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
     timers = [
-        loop.call_at(zero_s + measured.planned.due_s, launch, measured)
-        for measured in record
+        loop.call_later(measured.planned.due_s, launch, measured, request)
+        for measured, request in zip(measureds, requests, strict=True)
         if measured.planned.due_s < window_s
     ]
     try:
@@ -81,10 +83,10 @@ async def run_open_loop(
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
-        _close_the_books(record, end_s=loop.time() - zero_s)
+        _close_the_books(record, end_s=time.monotonic() - zero_s)
     delays = [m.sent_s - m.planned.due_s for m in record if m.sent_s is not None]
     return LoadCost(
-        wall_s=loop.time() - zero_s,
+        wall_s=time.monotonic() - zero_s,
         cpu_s=time.process_time() - began_cpu_s,
         latest_send_s=max(delays, default=0.0),
     )
@@ -105,15 +107,16 @@ async def run_closed_loop(
     """
     _allow_many_sockets()
     loop = asyncio.get_running_loop()
-    zero_s = loop.time()
+    zero_s = time.monotonic()
     failures = 0
 
     async def work() -> None:
         nonlocal failures
         for planned in requests:
-            measured = Measured(planned=replace(planned, due_s=loop.time() - zero_s))
+            request = client.prepare(planned)
+            measured = Measured(planned=replace(planned, due_s=time.monotonic() - zero_s))
             record.append(measured)
-            await client.ask(measured, zero_s=zero_s)
+            await client.ask(measured, zero_s=zero_s, request=request)
             failures = 0 if measured.ending is Ending.COMPLETED else failures + 1
             if failures >= _FAILURES_IN_A_ROW:
                 return
@@ -125,7 +128,7 @@ async def run_closed_loop(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        _close_the_books(record, end_s=loop.time() - zero_s)
+        _close_the_books(record, end_s=time.monotonic() - zero_s)
 
 
 def _close_the_books(record: Sequence[Measured], *, end_s: float) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -125,8 +126,8 @@ async def probe(
             output_tokens=output_tokens,
         )
     )
-    zero_s = asyncio.get_running_loop().time()
-    await client.ask(measured, zero_s=zero_s, words=words)
+    request = client.prepare(measured.planned, words=words)
+    await client.ask(measured, zero_s=time.monotonic(), request=request)
     return measured
 
 

@@ -1,7 +1,7 @@
 """The load client: what one request measures, whatever the engine does to its stream."""
 
-import asyncio
 import json
+import time
 
 import pytest
 from giveway_simulation.load_client import Api, LoadClient, Target, TargetError
@@ -50,9 +50,13 @@ def client_of(engine: ScriptedEngine, api: Api = Api.CHAT) -> LoadClient:
 async def ask(script: Script, api: Api = Api.CHAT) -> Measured:
     async with ScriptedEngine(script) as engine:
         measured = Measured(planned=planned())
-        zero_s = asyncio.get_running_loop().time()
-        await client_of(engine, api).ask(measured, zero_s=zero_s)
+        await send(client_of(engine, api), measured)
         return measured
+
+
+async def send(client: LoadClient, measured: Measured) -> None:
+    request = client.prepare(measured.planned)
+    await client.ask(measured, zero_s=time.monotonic(), request=request)
 
 
 def whole_stream(*, line_end: bytes = b"\n") -> bytes:
@@ -152,7 +156,7 @@ async def test_an_engine_that_is_not_there_is_named() -> None:
     async with ScriptedEngine(chatting()) as engine:
         client = client_of(engine)
     measured = Measured(planned=planned())
-    await client.ask(measured, zero_s=asyncio.get_running_loop().time())
+    await send(client, measured)
     assert measured.ending is Ending.FAILED
     assert measured.error is not None
     assert engine.url in measured.error
@@ -162,7 +166,7 @@ async def test_a_request_says_its_class_tenant_and_lengths() -> None:
     """Headers and body carry what the plan says."""
     async with ScriptedEngine(chatting(TEXTS)) as engine:
         measured = Measured(planned=planned(output_tokens=77))
-        await client_of(engine).ask(measured, zero_s=asyncio.get_running_loop().time())
+        await send(client_of(engine), measured)
         (request,) = engine.work
     assert request.header("x-giveway-class") == "chat"
     assert request.header("x-giveway-tenant") == "acme"
