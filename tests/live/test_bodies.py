@@ -80,7 +80,7 @@ DRAINED = policy(
 async def test_a19_a_refused_body_does_not_spoil_the_connection(
     start_proxy: ProxyStarter, size: int, chunked: bool
 ) -> None:
-    """A19: after an early 429 the next request on that connection works, or it is closed cleanly."""
+    """A19: after an early 429 the next request on it works, or it was closed cleanly."""
     async with ScriptedEngine(chatting()) as engine:
         proxy = await start_proxy(engine.url, documents=[DRAINED])
         async with await RawClient.open(proxy.url) as client:

@@ -131,7 +131,7 @@ def _levels(value: object) -> "list[float]":
 async def test_b18_a_burst_in_one_instant_passes_exactly_the_burst(
     start_proxy: ProxyStarter,
 ) -> None:
-    """B18: 200 calls at once against a burst of 10: exactly 10 (and what refills) reach the engine."""
+    """B18: of 200 calls at once exactly the burst of 10, and what refills, reach the engine."""
     async with ScriptedEngine(chatting()) as engine:
         proxy = await start_proxy(
             engine.url, documents=limited(requestsPerSecond=1, requestBurst=10)

@@ -9,7 +9,7 @@ import pytest
 from tests.support.policies import policy
 from tests.support.proxy_fixtures import ProxyStarter
 from tests.support.raw_client import RawClient, ask, chat_body, request
-from tests.support.scraping import is_idle, outcomes, scrape
+from tests.support.scraping import is_idle, outcomes, queue_has
 from tests.support.scripted_engine import (
     Exchange,
     Script,
@@ -56,7 +56,7 @@ async def test_a01_stopped_streams_are_closed_at_the_engine(start_proxy: ProxySt
             await client.read_head()
             await client.read_chunk()
         queued = asyncio.create_task(ask(proxy.url, CHAT, chat_body()))
-        await until(lambda: _queued(proxy.admin_url, 1), what="the ninth waits")
+        await until(lambda: queue_has(proxy.admin_url, 1), what="the ninth waits")
         assert engine.busy == 8
         engine.script = chatting()
         for client in clients:
@@ -67,10 +67,6 @@ async def test_a01_stopped_streams_are_closed_at_the_engine(start_proxy: ProxySt
         assert answer.status == 200
         assert time.monotonic() - closed_s < FREED_WITHIN_S
         assert (await outcomes(proxy.admin_url)) == {"client_left": 8, "completed": 1}
-
-
-async def _queued(admin_url: str, count: int) -> bool:
-    return (await scrape(admin_url)).total("giveway_queue_requests") == count
 
 
 @pytest.mark.parametrize("head", [b"", stream_head()], ids=["no-head", "head-only"])
@@ -143,10 +139,10 @@ async def test_c07_who_left_the_queue_never_reaches_the_engine(start_proxy: Prox
             asyncio.create_task(ask(proxy.url, CHAT, chat_body(text=f"stay {index}")))
             for index in range(5)
         ]
-        await until(lambda: _queued(proxy.admin_url, 20), what="20 wait")
+        await until(lambda: queue_has(proxy.admin_url, 20), what="20 wait")
         for client in leavers:
             await client.close()
-        await until(lambda: _queued(proxy.admin_url, 5), what="5 wait")
+        await until(lambda: queue_has(proxy.admin_url, 5), what="5 wait")
         gate.set()
         answers = await asyncio.gather(running, *stayers)
         assert [answer.status for answer in answers] == [200] * 6
@@ -174,7 +170,7 @@ async def test_a_thousand_clients_vanish_and_everything_returns(
 async def _thousand(url: str, admin_url: str, engine: ScriptedEngine, leave: str) -> float:
     """1,000 come and vanish; how long it took until the engine was free of them."""
     clients = [await sent(url) for _ in range(1000)]
-    await until(lambda: _queued(admin_url, 984), what="984 wait")
+    await until(lambda: queue_has(admin_url, 984), what="984 wait")
     assert engine.busy == 16
     for client in clients:
         if leave == "close":

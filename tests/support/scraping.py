@@ -72,3 +72,13 @@ async def outcomes(admin_url: str) -> dict[str, float]:
         if name == "giveway_requests_total" and value:
             counts[labels["outcome"]] = counts.get(labels["outcome"], 0.0) + value
     return counts
+
+
+async def queued(admin_url: str) -> int:
+    """How many requests wait, all classes together."""
+    return int((await scrape(admin_url)).total("giveway_queue_requests"))
+
+
+async def queue_has(admin_url: str, count: int) -> bool:
+    """Do exactly `count` requests wait? For `until`."""
+    return await queued(admin_url) == count
