@@ -1,0 +1,99 @@
+"""`giveway`: which subcommand is meant?
+
+A table of names; the module behind a name is imported only when it is asked for, so that `--help`
+of anything answers at once whatever the others need.
+"""
+
+import argparse
+import importlib
+import importlib.metadata
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+
+VERSION = "version"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subcommand:
+    """One entry of the table. `module` has `add_arguments(parser)` and `run(arguments) -> int`."""
+
+    help: str
+    module: str
+
+
+SUBCOMMANDS = {
+    "serve": Subcommand(
+        help="stand before an engine: classify, limit, queue, pick, gate",
+        module="giveway_admission.command_serve",
+    ),
+    "lint": Subcommand(
+        help="check policy files without applying them",
+        module="giveway_policy.command_lint",
+    ),
+    "emulate": Subcommand(
+        help="an engine that speaks vLLM's HTTP and needs no GPU",
+        module="giveway_simulation.command_emulate",
+    ),
+    "demo": Subcommand(
+        help="the same load on an engine without and with giveway",
+        module="giveway_simulation.command_demo",
+    ),
+    "calibrate": Subcommand(
+        help="find an engine's knee, and print a policy fragment for it",
+        module="giveway_simulation.command_calibrate",
+    ),
+}
+
+EXAMPLE = """\
+example:
+  giveway serve --upstream http://127.0.0.1:8000 --policy policy.yaml
+
+Exit codes: 0 good, 1 the answer is no, 2 wrong use.
+"""
+
+
+def make_parser(chosen: str | None) -> tuple[argparse.ArgumentParser, ModuleType | None]:
+    """The parser with the arguments of the subcommand `chosen`, and its module."""
+    parser = argparse.ArgumentParser(
+        prog="giveway",
+        description="Priority, fairness and SLOs for LLM inference.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"giveway {version()}")
+    group = parser.add_subparsers(dest="subcommand", metavar="COMMAND", title="commands")
+    module: ModuleType | None = None
+    for name, entry in SUBCOMMANDS.items():
+        if name == chosen:
+            module = importlib.import_module(entry.module)
+            sub = group.add_parser(name, help=entry.help, description=module.__doc__)
+            module.add_arguments(sub)
+        else:
+            group.add_parser(name, help=entry.help, add_help=False)
+    group.add_parser(VERSION, help="print the version")
+    return parser, module
+
+
+def version() -> str:
+    return importlib.metadata.version("giveway")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    chosen = given[0] if given else None
+    parser, module = make_parser(chosen if chosen in SUBCOMMANDS else None)
+    if chosen is None:
+        parser.print_help(sys.stderr)
+        return 2
+    parsed = parser.parse_args(given)
+    if parsed.subcommand == VERSION:
+        sys.stdout.write(f"giveway {version()}\n")
+        return 0
+    assert module is not None
+    return int(module.run(parsed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
