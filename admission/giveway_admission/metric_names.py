@@ -6,6 +6,8 @@ additions. docs/metrics.md lists them, and a test holds it against this file.
 
 from typing import Final
 
+from giveway_policy.faults import FaultKind
+
 from giveway_admission.exposition import Family, MetricKind
 
 _C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
@@ -114,5 +116,5 @@ FAMILIES: tuple[Family, ...] = (
 NO_CLASS: Final = "none"
 """The class label of what was answered before a class was known."""
 TOKEN_KINDS = ("prompt", "cached", "completion")
-POLICY_REJECTIONS = ("unreadable", "format", "invalid", "hash", "older", "other")
-"""Values of the label `reason`; anything else is counted as `other`."""
+POLICY_REJECTIONS = (*(kind.value for kind in FaultKind), "other")
+"""Values of the label `reason`; what is none of a policy's faults is counted as `other`."""

@@ -246,7 +246,7 @@ class Metrics:
                 self._tenant_counter(tenant, name, Outcome.COMPLETED)
 
     def policy_rejected(self, reason: str) -> None:
-        """A policy was not taken into force; `reason` one of `POLICY_REJECTIONS`."""
+        """A policy was not taken into force; `reason` is the kind of its fault."""
         self._rejected.get(reason, self._rejected["other"]).value += 1
 
     def set_sources(

@@ -46,8 +46,11 @@ _Entry = tuple[float, str, str, str, str, float, str]
 
 
 class RecentDecisions:
-    """The last `size` decisions: half of the places for what was not served, a quarter each for what
-    was dispatched at once and what was dispatched after waiting."""
+    """The last `size` decisions.
+
+    Half of the places are for what was not served, a quarter each for what was dispatched at once
+    and for what was dispatched after it had waited.
+    """
 
     __slots__ = ("_clock", "_immediate", "_others", "_waited")
 
