@@ -146,7 +146,7 @@ def with_priority(body: bytes, priority: int | None) -> bytes:
 
 def _may_hold(body: bytes, key: bytes) -> bool:
     """False only if no key of the body can read as `key`: an ASCII letter may be escaped."""
-    return key in body or b"\\u00" in body
+    return key in body or (b"\\" in body and b"\\u00" in body)
 
 
 def _replace(body: bytes, member: Member, value: bytes) -> bytes:

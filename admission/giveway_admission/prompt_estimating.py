@@ -13,7 +13,7 @@ Nothing recurses, so depth costs no stack.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import msgspec
@@ -67,21 +67,17 @@ _MEDIA_TYPES: Mapping[str, str] = MappingProxyType(
         "document": _FILE,
     }
 )
-"""Content part's `type`, or the key that holds it where parts have no type -> which estimate."""
+"""Content part's `type`, or the key that holds it where parts have none -> field of `Estimates`."""
 
 _DATA_URL_LENGTH = 1024
 """A string of at least this length that begins like a data URL, in a place where nobody knows what
 stands there, is taken for media. Shorter ones are cheap to count as text."""
 
+_PUNCTUATION_BYTES = 3
+"""Quotes and a comma or colon."""
+
 _SMALL_VALUE_BYTES = 4
 """A number, true, false or null, with its comma."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Sum:
-    text_bytes: int = 0
-    media_tokens: int = 0
-    stack: list[object] = field(default_factory=list)
 
 
 def tokens_of_bytes(text_bytes: int, estimates: Estimates) -> int:
@@ -105,19 +101,21 @@ def tokens_of_raw(raw: msgspec.Raw, estimates: Estimates) -> int:
 
 def tokens_of_value(value: object, estimates: Estimates) -> int:
     """The same for a value that is decoded already."""
-    total = _Sum(stack=[value])
-    stack = total.stack
+    text_bytes = media_tokens = 0
+    stack = [value]
     while stack:
         item = stack.pop()
         if isinstance(item, str):
-            total.text_bytes += _text_length(item) + 3
-        elif isinstance(item, dict):
-            _add_object(item, total, estimates)
+            text_bytes += _text_length(item) + _PUNCTUATION_BYTES
         elif isinstance(item, list):
-            stack.extend(item)
+            stack += item
+        elif isinstance(item, dict):
+            key_bytes, tokens = _open_object(item, stack, estimates)
+            text_bytes += key_bytes
+            media_tokens += tokens
         else:
-            total.text_bytes += _SMALL_VALUE_BYTES
-    return tokens_of_bytes(total.text_bytes, estimates) + total.media_tokens
+            text_bytes += _SMALL_VALUE_BYTES
+    return tokens_of_bytes(text_bytes, estimates) + media_tokens
 
 
 def prompts_of_value(value: object, estimates: Estimates) -> tuple[int, int]:
@@ -140,23 +138,32 @@ def _one_prompt(value: object, estimates: Estimates) -> int:
     return 0 if value is None else tokens_of_value(value, estimates)
 
 
-def _add_object(item: dict[object, object], total: _Sum, estimates: Estimates) -> None:
+def _open_object(
+    item: dict[object, object], stack: list[object], estimates: Estimates
+) -> tuple[int, int]:
+    """Put what is text in an object on the stack; returns (bytes of its keys, tokens of media)."""
     kind = item.get("type")
     if isinstance(kind, str) and kind in _MEDIA_TYPES:
-        total.media_tokens += int(getattr(estimates, _MEDIA_TYPES[kind]))
         source = item.get("source")
         if isinstance(source, dict) and source.get("type") in ("text", "content"):
-            total.stack.append(source)  # a document that is written out
-        return
+            stack.append(source)  # a document that is written out
+            return 0, 0
+        return 0, _media_tokens(kind, estimates)
+    key_bytes = media_tokens = 0
     for key, value in item.items():
         name = str(key)
-        total.text_bytes += len(name) + 4
+        key_bytes += len(name) + _PUNCTUATION_BYTES
         if name in _MEDIA_TYPES and isinstance(value, (str, dict)):
-            total.media_tokens += int(getattr(estimates, _MEDIA_TYPES[name]))
+            media_tokens += _media_tokens(name, estimates)
         elif name not in ("text", "content") and _is_data_url(value):
-            total.media_tokens += estimates.image_tokens
+            media_tokens += estimates.image_tokens
         else:
-            total.stack.append(value)
+            stack.append(value)
+    return key_bytes, media_tokens
+
+
+def _media_tokens(kind: str, estimates: Estimates) -> int:
+    return int(getattr(estimates, _MEDIA_TYPES[kind]))
 
 
 def _is_data_url(value: object) -> bool:

@@ -13,6 +13,7 @@ counts as work until the answer's end; no bound on its output.
 import json
 import re
 from collections.abc import Callable, Mapping
+from itertools import islice
 from types import MappingProxyType
 
 import msgspec
@@ -41,6 +42,9 @@ _LONGEST_WORD = 256
 
 _LONGEST_SMALL_VALUE = 1024
 """Bytes of a value that is read from the prefix of a long body."""
+
+_MOST_MEMBERS = 1000
+"""Members of a long body that are looked at; no dialect has more than a hundred."""
 
 _MEDIA_STRING_BYTES = 1024
 _MEDIA_START = re.compile(rb'"(?:data:|[A-Za-z0-9+/_-]{512})')
@@ -202,7 +206,7 @@ def _read_prefix(
     fields: dict[str, object] = {"max_tokens": None, "priority": None}
     long_fields = RAW_FIELDS[BODIES[endpoint.dialect]]
     try:
-        for member in body_splicing.find_members(prefix, start=start):
+        for member in islice(body_splicing.find_members(prefix, start=start), _MOST_MEMBERS):
             if member.key not in long_fields:
                 fields[member.key] = _small_value(prefix[member.value_start : member.value_end])
     except MalformedBodyError:
