@@ -29,6 +29,7 @@ from giveway_scheduler import (
     TenantName,
     Usage,
 )
+
 from giveway_simulation.simulating import Drop, Order, Send, Withdraw
 from giveway_simulation.workloads import CLASS_LOADS, Arrival
 
