@@ -109,10 +109,11 @@ def read_engine_metrics(text: bytes) -> EngineSample:
 
 _ALL_NAMES = (*REQUESTS_NAMES, *PREEMPTIONS_NAMES, *KV_CACHE_NAMES)
 _SAMPLES: Final = re.compile(
-    # Label values are quoted and may hold braces and escaped quotes. Every part is bounded by its
-    # line and cannot match in two ways, so that no text makes the search slow.
+    # Label values are quoted and may hold braces and escaped quotes. Every part is possessive (it
+    # gives nothing back), so that no text makes the search slower than its length.
     rb"^(?P<name>" + b"|".join(name.encode() for name in _ALL_NAMES) + rb")"
-    rb'(?:\{(?:[^"}\n]|"(?:[^"\\\n]|\\[^\n])*")*\})?[ \t]+(?P<value>[^\s]{1,32})(?=\s|\Z)',
+    rb'(?:\{(?:[^"}\n]++|"(?:[^"\\\n]++|\\[^\n])*+"){0,200}+\})?+'
+    rb"[ \t]++(?P<value>[^\s]{1,32}+)(?=\s|\Z)",
     re.MULTILINE,
 )
 
@@ -153,7 +154,8 @@ class EngineWatcher:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._url = url
-        self._headers = dict(headers)
+        # What is packed could unpack to any size before it can be judged.
+        self._headers = {**headers, "Accept-Encoding": "identity"}
         self._on_preemptions = on_preemptions
         self._interval_s = interval_s
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
@@ -194,10 +196,14 @@ class EngineWatcher:
             connector=aiohttp.TCPConnector(limit=1, force_close=True),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=self._headers,
+            auto_decompress=False,
             trust_env=False,
         ) as session:
             while True:
-                await self.scrape(session)
+                try:
+                    await self.scrape(session)
+                except Exception as error:
+                    log_event(_logger, logging.ERROR, "watching the engine failed", error=error)
                 await self._sleep(self._interval_s)
 
     async def scrape(self, session: aiohttp.ClientSession) -> ScrapeResult:

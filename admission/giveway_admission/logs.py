@@ -25,9 +25,9 @@ FIELD_LIMIT = 300
 _FRAMES = 12
 
 _CREDENTIALS = re.compile(
-    r"(?i:(?P<scheme>bearer|basic)\s+)[^\s\"',;]+"
-    r"|(?i:(?P<name>[\w-]*(?:api[-_]?key|authorization|cookie|secret|password|passwd|token|[?&]key))"
-    r"[\"']?\s*[=:]\s*[\"']?)[^\s\"',;&]+"
+    r"(?i:(?P<name>[\w-]*(?:api[-_]?key|authorization|cookie|secret|password|passwd|token|[?&]key))"
+    r"[\"']?\s*[=:]\s*[\"']?(?:(?:bearer|basic)\s+)?)[^\s\"',;&]+"
+    r"|(?i:(?P<scheme>bearer|basic)\s+)[^\s\"',;]{8,}"
     r"|(?<=://)[^/\s@]*@"
     r"|(?<![A-Za-z0-9])(?i:sk|pk|ghp|hf|xox[a-z])[-_][A-Za-z0-9._-]{6,}"
     r"|(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9._-]+)?"
