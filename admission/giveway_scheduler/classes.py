@@ -1,12 +1,12 @@
 """What the scheduler keeps of one service class."""
 
-from __future__ import annotations
+from collections.abc import Iterable
 
 from giveway_scheduler.buckets import Budget
 from giveway_scheduler.decaying import DecayedSum
 from giveway_scheduler.output_estimates import OutputEstimate
 from giveway_scheduler.queues import ClassQueue, Order
-from giveway_scheduler.settings import ClassSettings, Kind
+from giveway_scheduler.settings import ClassSettings, Kind, Settings
 
 RATE_HALF_LIFE_S = 10.0
 """Over how long the dispatch rate looks back: a hint for Retry-After needs no more."""
@@ -60,3 +60,24 @@ class ServiceClass:
         self.is_batch = settings.kind is Kind.BATCH
         self.budget.configure(settings.limits, now_s=now_s)
         self.estimate.configure(first_tokens=first_output_tokens)
+
+
+def follow_classes(
+    settings: Settings, former: Iterable[ServiceClass], *, now_s: float
+) -> tuple[ServiceClass, ...]:
+    """The classes that the settings name, by rank: those that stay, and new ones."""
+    known = {each.settings.name: each for each in former}
+    classes = []
+    for rank, each in enumerate(settings.classes):
+        first_output_tokens = settings.first_output_estimate_tokens
+        service_class = known.get(each.name)
+        if service_class is None:
+            service_class = ServiceClass(
+                each, rank=rank, first_output_tokens=first_output_tokens, now_s=now_s
+            )
+        else:
+            service_class.configure(
+                each, rank=rank, first_output_tokens=first_output_tokens, now_s=now_s
+            )
+        classes.append(service_class)
+    return tuple(classes)

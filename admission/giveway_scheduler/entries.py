@@ -34,6 +34,7 @@ class Entry:
         "is_late",
         "is_waiting",
         "key",
+        "lift_class",
         "lifted_by",
         "offered_s",
         "order",
@@ -43,6 +44,7 @@ class Entry:
         "service_tokens",
         "tenant",
         "tenant_budget",
+        "tokens_ahead",
         "unprefilled_tokens",
     )
 
@@ -73,6 +75,8 @@ class Entry:
         self.dispatched_s = 0.0
         self.is_late = False
         """SLOAware: it can no longer meet its first-token target and was demoted."""
+        self.lift_class = service_class
+        """The class to which it lifts what it waits for."""
         self.lifted_by: Entry | None = None
         """The request in whose place it is served (A9). None: it is served in its own."""
         self.aborts = 0
@@ -86,6 +90,8 @@ class Entry:
         """What its flow's service was charged at dispatch, weighted."""
         self.counted_tokens = 0.0
         """What the picker was told at dispatch, not weighted."""
+        self.tokens_ahead = 0
+        """Prompt tokens that the engine had to prefill before its own when it was dispatched."""
         self.unprefilled_tokens = 0
         """Its prompt tokens that count for the gate now."""
         self.release_s = 0.0

@@ -40,6 +40,18 @@ class PromptGate:
         return self._threshold is None or self.tokens == 0 or self.tokens < self._threshold
 
     @property
+    def opens_in_s(self) -> float:
+        """How long the engine needs for the prompts that keep the gate closed."""
+        if self._threshold is None or self.is_open:
+            return 0.0
+        return (self.tokens - self._threshold + 1) * self.prompt_s_per_token
+
+    def is_open_after(self, entry: Entry) -> bool:
+        """Would the gate be open without this entry's prompt?"""
+        tokens = self.tokens - entry.unprefilled_tokens
+        return self._threshold is None or tokens == 0 or tokens < self._threshold
+
+    @property
     def backlog_s(self) -> float:
         """How long the engine will be busy with the prompts that it has."""
         return self.tokens * self.prompt_s_per_token
@@ -47,6 +59,7 @@ class PromptGate:
     def enter(self, entry: Entry, *, now_s: float) -> None:
         """The entry's prompt goes to the engine."""
         was_open = self.is_open
+        entry.tokens_ahead = self.tokens
         entry.unprefilled_tokens = entry.request.prompt_tokens
         entry.service_class.unprefilled += 1
         self.tokens += entry.unprefilled_tokens

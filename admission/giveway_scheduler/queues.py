@@ -31,8 +31,6 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from giveway_scheduler.entries import Entry
     from giveway_scheduler.requests import RequestKey, TenantName
     from giveway_scheduler.tenancy import Tenant
@@ -263,10 +261,6 @@ class ClassQueue:
                     self._enter_stage(flow, entry)
             if flow.entries:
                 self._make_ready(flow)
-
-    def waiting(self) -> Iterator[Entry]:
-        """All entries, in order of arrival."""
-        return iter(self.entries.values())
 
     def _enter_stage(self, flow: Flow, entry: Entry) -> None:
         if entry.is_late:

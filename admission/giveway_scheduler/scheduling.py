@@ -11,49 +11,42 @@ Contract with the shell
   answer ended, well or not), `cancel` (the client left), `requeue` (the engine could not be
   reached, or gave up before its answer began: the request goes back to its place in the queue,
   its age and reservations kept). An `Abort` is followed by none of them: it has requeued already.
-  Where the engine can't be reached, `set_engine_available` comes before `requeue`, or the request
+- Where the engine can't be reached, `set_engine_available` comes before `requeue`: else the request
   is dispatched again at once.
 - `cancel` is right for a waiting request too.
 - `advance` is called no later than `next_event_s` says, and may be called at any time.
 - A key that is unknown (ended already) is ignored everywhere and returns no decisions.
 
 What happens in each call, always in this order: what time brought (expiries, refills, boosts), the
-call's own change, then dispatches for as long as a seat is free and a request may go.
+call's own change, then dispatches for as long as a request may go.
 """
 
 import math
 import random
+from collections.abc import Iterable
 
 from giveway_scheduler.checking import check_settings
-from giveway_scheduler.classes import ServiceClass
-from giveway_scheduler.decisions import (
-    Decision,
-    Dispatch,
-    DispatchReason,
-    Evict,
-    Expire,
-    Reject,
-)
+from giveway_scheduler.classes import ServiceClass, follow_classes
+from giveway_scheduler.decisions import Abort, Decision, DispatchReason, Evict, Expire, Reject
+from giveway_scheduler.dispatching import Dispatcher
+from giveway_scheduler.eligibility import Eligibility
 from giveway_scheduler.entries import Entry
 from giveway_scheduler.gating import PromptGate
+from giveway_scheduler.inheriting import Inheritance
 from giveway_scheduler.making_room import Room, room_in_all, room_in_class
 from giveway_scheduler.picking import make_picker
+from giveway_scheduler.preempting import Preemption
 from giveway_scheduler.reporting import class_statistics, tenant_statistics
-from giveway_scheduler.requests import ClassName, Request, RequestKey, Usage
+from giveway_scheduler.requests import Request, RequestKey, Usage
 from giveway_scheduler.reserving import Reservations
+from giveway_scheduler.retrying import LONGEST_RETRY_S, retry_after_s
 from giveway_scheduler.seats import Seats
 from giveway_scheduler.settings import OverLimit, Settings
+from giveway_scheduler.settings import Preemption as PreemptionSetting
 from giveway_scheduler.starving import StarvationMonitor
 from giveway_scheduler.statistics import Statistics
 from giveway_scheduler.tenancy import Tenant, Tenants
 from giveway_scheduler.waiting import WaitingRoom
-
-SHORTEST_RETRY_S = 1.0
-LONGEST_RETRY_S = 60.0
-"""Hints for a retry after a full queue. OpenAI's clients ignore hints above a minute."""
-GATE_PATIENCE_S = 1.0
-"""How long a class with a claim (the batch floor) is held by a gate that never opens. One batch
-prompt a second costs the first class little, and keeps the floor for prompts of ordinary length."""
 
 
 class Scheduler:
@@ -73,15 +66,24 @@ class Scheduler:
         self._entries: dict[RequestKey, Entry] = {}
         self._offered = 0
         self._engine_available = True
-        self._wake_s = math.inf
+        self._classes = follow_classes(settings, (), now_s=now_s)
         self._room = WaitingRoom()
-        self._tenants = Tenants(settings, forget=self._forget)
+        self._tenants = Tenants(settings, forget=self._forget_tenant)
         self._reservations = Reservations(settings)
         self._seats = Seats(settings.concurrency, now_s=now_s)
         self._gate = PromptGate(settings.concurrency)
         self._starvation = StarvationMonitor(settings.anti_starvation, now_s=now_s)
-        self._classes = self._follow_classes(settings, {}, now_s=now_s)
+        self._inheritance = Inheritance()
+        self._preemption = Preemption(now_s=now_s)
+        self._eligibility = Eligibility(self._room, self._seats, self._gate)
         self._picker = make_picker(settings, now_s=now_s, generator=generator)
+        self._dispatcher = Dispatcher(
+            self._room,
+            self._reservations,
+            seats=self._seats,
+            gate=self._gate,
+            picker=self._picker,
+        )
         self._follow_algorithm()
 
     def configure(self, settings: Settings, *, now_s: float) -> tuple[Decision, ...]:
@@ -94,18 +96,20 @@ class Scheduler:
         """
         check_settings(settings)
         decisions = self._pass_time(now_s)
-        former_settings, self._settings = self._settings, settings
-        former = {each.settings.name: each for each in self._classes}
-        self._classes = self._follow_classes(settings, former, now_s=now_s)
+        former, self._settings = self._settings, settings
+        self._classes = follow_classes(settings, self._classes, now_s=now_s)
         self._reservations.configure(settings)
-        self._move_from_gone_classes()
+        self._leave_gone_classes()
         self._tenants.configure(settings, now_s=now_s)
         self._seats.configure(settings.concurrency, self._classes)
         self._gate.configure(settings.concurrency)
         self._starvation.configure(settings.anti_starvation, self._classes, now_s=now_s)
-        if settings.algorithm is not former_settings.algorithm:
+        if settings.algorithm is not former.algorithm:
             self._picker = make_picker(settings, now_s=now_s, generator=self._generator)
+            for entry in self._entries.values():
+                self._picker.arrived(entry, now_s=entry.offered_s)
         self._follow_algorithm()
+        self._place(self._inheritance.refresh(self._entries.values()))
         self._follow_times_to_live()
         return self._fill(decisions)
 
@@ -115,25 +119,28 @@ class Scheduler:
             raise ValueError(f"request {request.key} was offered before")
         decisions = self._pass_time(now_s)
         entry = self._admit(request)
-        service_class = entry.service_class
-        if service_class.settings.over_limit is OverLimit.REJECT:
+        relatives = self._inheritance.join(entry)
+        if entry.lifted_by is not None:
+            self._stand_in(entry)
+        if entry.service_class.settings.over_limit is OverLimit.REJECT:
             shortage = self._reservations.shortage(entry, now_s=now_s)
             if shortage is not None:
                 reason, wait_s = shortage
-                retry_after_s = LONGEST_RETRY_S if math.isinf(wait_s) else wait_s
+                self._inheritance.leave(entry)
                 self._tenants.rest(entry.tenant)
-                decisions.append(
-                    Reject(request=request, reason=reason, retry_after_s=retry_after_s)
-                )
+                hint_s = LONGEST_RETRY_S if math.isinf(wait_s) else wait_s
+                decisions.append(Reject(request=request, reason=reason, retry_after_s=hint_s))
                 return tuple(decisions)
             self._reservations.reserve(entry, now_s=now_s)
         self._entries[request.key] = entry
         self._room.enter(entry)
+        if relatives:
+            self._place(relatives)
         self._picker.arrived(entry, now_s=now_s)
-        result = self._fill(decisions, newcomer=entry)
+        self._fill(decisions, newcomer=entry)
         if entry.is_waiting:
-            result = self._keep_in_bounds(entry, decisions)
-        return result
+            self._keep_in_bounds(entry, decisions)
+        return tuple(decisions)
 
     def first_token(self, key: RequestKey, *, now_s: float) -> tuple[Decision, ...]:
         """The engine has prefilled the request: its prompt no longer counts for the gate."""
@@ -142,6 +149,7 @@ class Scheduler:
             return ()
         decisions = self._pass_time(now_s)
         self._gate.leave(entry)
+        self._preemption.answered(entry)
         self._picker.answered(entry, now_s=now_s)
         return self._fill(decisions)
 
@@ -161,6 +169,7 @@ class Scheduler:
         if entry is None or not entry.is_dispatched:
             return ()
         decisions = self._pass_time(now_s)
+        self._preemption.left(entry, now_s=now_s)
         self._take_back(entry)
         self._expire(decisions)
         return self._fill(decisions)
@@ -185,19 +194,20 @@ class Scheduler:
         """When `advance` has something to do at the latest. None: only after another call."""
         if not self._room.count:
             return None
-        events = (
+        soonest_s = self._eligibility.wake_s
+        for event_s in (
             self._room.next_event_s(),
             self._gate.next_event_s(),
             self._seats.next_event_s(),
             self._picker.next_event_s(),
             self._starvation.next_event_s(self._classes, now_s=self._now_s),
-        )
-        soonest_s = min((each for each in events if each is not None), default=math.inf)
-        soonest_s = min(soonest_s, self._wake_s)
+        ):
+            if event_s is not None and event_s < soonest_s:
+                soonest_s = event_s
         return None if math.isinf(soonest_s) else soonest_s
 
     def statistics(self, *, now_s: float) -> Statistics:
-        """The state as of `now_s`, as it would be without another call."""
+        """The state after the last call; ages and bucket levels as of `now_s`."""
         return Statistics(
             algorithm=self._settings.algorithm.value,
             seats=self._seats.limit,
@@ -216,7 +226,7 @@ class Scheduler:
             ledger=self._reservations.statistics(),
         )
 
-    # Time
+    # What time brings
 
     def _pass_time(self, now_s: float) -> list[Decision]:
         """Do what time alone brings. Every call begins with it."""
@@ -226,7 +236,8 @@ class Scheduler:
         decisions: list[Decision] = []
         self._gate.release(now_s)
         self._seats.grow(now_s)
-        self._picker.advance(now_s=now_s)
+        if self._picker.advance(now_s=now_s):
+            self._follow_pressure()
         if self._room.count:
             self._expire(decisions)
             self._room.ring(now_s)
@@ -239,11 +250,15 @@ class Scheduler:
             self._remove(entry)
             decisions.append(Expire(request=entry.request, waited_s=now_s - entry.offered_s))
 
+    def _has_head(self, service_class: ServiceClass) -> bool:
+        return self._eligibility.head(service_class, now_s=self._now_s) is not None
+
     # Arriving
 
     def _admit(self, request: Request) -> Entry:
         """The entry of a newcomer, in no queue yet."""
-        rank = min(max(request.rank, 0), len(self._classes) - 1)
+        lowest = len(self._classes) - 1
+        rank = min(max(request.rank, 0), lowest)
         service_class = self._classes[rank]
         self._offered += 1
         entry = Entry(
@@ -253,35 +268,37 @@ class Scheduler:
             tenant=self._tenants.get(request.tenant, now_s=self._now_s),
             now_s=self._now_s,
         )
+        if request.ceiling_rank > rank:
+            entry.lift_class = self._classes[min(request.ceiling_rank, lowest)]
         entry.cost_tokens = self._reservations.cost_tokens(
             request, per_answer_tokens=service_class.estimate.tokens
         )
         entry.deadline_s = _deadline_s(entry)
         return entry
 
-    def _keep_in_bounds(self, entry: Entry, decisions: list[Decision]) -> tuple[Decision, ...]:
+    def _keep_in_bounds(self, entry: Entry, decisions: list[Decision]) -> None:
         """Let a newcomer that has to wait stay, if there is room or room can be made."""
-        room = room_in_class(entry)
+        if not self._make(room_in_class(entry), entry, decisions):
+            return
+        room = room_in_all(
+            entry,
+            self._classes,
+            excess_entries=self._room.count - self._settings.queue_capacity,
+            excess_bytes=self._room.bytes - self._settings.queue_bytes,
+        )
         if self._make(room, entry, decisions):
-            room = room_in_all(
-                entry,
-                self._classes,
-                excess_entries=self._room.count - self._settings.queue_capacity,
-                excess_bytes=self._room.bytes - self._settings.queue_bytes,
-            )
-            if self._make(room, entry, decisions):
-                self._room.watch(entry)
-        return tuple(decisions)
+            self._room.watch(entry)
 
     def _make(self, room: Room, newcomer: Entry, decisions: list[Decision]) -> bool:
         """Carry out what making room found; False: the newcomer was refused."""
+        now_s = self._now_s
         if room.refused is not None:
             self._remove(newcomer)
             decisions.append(
                 Reject(
                     request=newcomer.request,
                     reason=room.refused,
-                    retry_after_s=self._retry_after_s(newcomer.service_class),
+                    retry_after_s=retry_after_s(newcomer.service_class, now_s=now_s),
                 )
             )
             return False
@@ -290,169 +307,91 @@ class Scheduler:
             decisions.append(
                 Evict(
                     request=entry.request,
-                    waited_s=self._now_s - entry.offered_s,
-                    retry_after_s=self._retry_after_s(entry.service_class),
+                    waited_s=now_s - entry.offered_s,
+                    retry_after_s=retry_after_s(entry.service_class, now_s=now_s),
                 )
             )
         return True
-
-    def _retry_after_s(self, service_class: ServiceClass) -> float:
-        """Until all that wait in the class now will have gone, at its recent rate."""
-        per_s = service_class.dispatches.per_s(self._now_s)
-        queued = len(service_class.queue)
-        if queued >= per_s * LONGEST_RETRY_S:
-            return LONGEST_RETRY_S
-        return max(SHORTEST_RETRY_S, queued / per_s)
 
     # Going
 
     def _fill(
         self, decisions: list[Decision], newcomer: Entry | None = None
     ) -> tuple[Decision, ...]:
-        """Dispatch as long as a seat is free and a request may go. Every call ends with it."""
-        self._wake_s = math.inf
-        now_s = self._now_s
-        while self._engine_available and self._room.count:
-            if self._seats.running >= self._seats.limit:
-                break
-            self._wake_s = math.inf
-            heads = self._heads()
-            promoted = self._promoted()
-            if promoted is not None:
-                self._starvation.promote(now_s)
-                self._dispatch(promoted, DispatchReason.BOOSTED, decisions)
-            elif heads:
-                entry = self._picker.choose(heads, now_s=now_s)
-                reason = DispatchReason.QUEUED
-                if entry.lifted_by is not None:
-                    reason = DispatchReason.LIFTED
-                elif entry is newcomer:
-                    reason = DispatchReason.IMMEDIATE
-                self._dispatch(entry, reason, decisions)
-            else:
-                break
+        """Dispatch as long as a request may go. Every call ends with it."""
+        self._eligibility.forget_wake()
+        if self._engine_available:
+            while self._room.count:
+                if not (
+                    self._promote(decisions)
+                    or self._pick(decisions, newcomer)
+                    or self._preempt(decisions)
+                ):
+                    break
         return tuple(decisions)
 
-    def _heads(self) -> list[Entry]:
-        """The next entry of each class that may go now, the highest class first."""
-        heads = []
-        gate_is_open = self._gate.is_open
-        for service_class in self._classes:
-            if (
-                service_class.queue.entries
-                and self._seats.may_take(service_class)
-                and (gate_is_open or service_class.is_first or self._passes_gate(service_class))
-            ):
-                head = self._head(service_class)
-                if head is not None:
-                    heads.append(head)
-        return heads
-
-    def _promoted(self) -> Entry | None:
-        """The next entry of the boosted class, if a promotion is due and can go."""
-        boosted = self._starvation.boosted
-        if boosted is None or not boosted.queue.entries:
-            return None
-        if not (self._starvation.may_promote(self._now_s) and self._seats.may_take(boosted)):
-            return None
-        if not (self._gate.is_open or boosted.is_first or boosted.unprefilled == 0):
-            return None
-        return self._head(boosted)
-
-    def _passes_gate(self, service_class: ServiceClass) -> bool:
-        """A claim that a closed gate must not defeat: one un-prefilled request at a time."""
-        if service_class.unprefilled or not self._picker.is_owed(service_class, now_s=self._now_s):
+    def _promote(self, decisions: list[Decision]) -> bool:
+        """Let a request of the boosted class overtake, if one is due."""
+        boosted, now_s = self._starvation.boosted, self._now_s
+        if boosted is None or not self._starvation.may_promote(now_s):
             return False
-        due_s = self._gate.closed_since_s + GATE_PATIENCE_S
-        if self._now_s >= due_s:
+        entry = self._eligibility.promotable(boosted, now_s=now_s)
+        if entry is None:
+            return False
+        self._starvation.promote(now_s)
+        self._send(entry, DispatchReason.BOOSTED, decisions)
+        return True
+
+    def _pick(self, decisions: list[Decision], newcomer: Entry | None) -> bool:
+        """Let the request go that the algorithm chooses, if one may."""
+        if self._seats.running >= self._seats.limit:
+            return False
+        now_s = self._now_s
+        heads = self._eligibility.heads(self._classes, self._picker, now_s=now_s)
+        if not heads:
+            return False
+        entry = self._picker.choose(heads, now_s=now_s)
+        reason = DispatchReason.IMMEDIATE if entry is newcomer else DispatchReason.QUEUED
+        self._send(entry, reason, decisions)
+        return True
+
+    def _preempt(self, decisions: list[Decision]) -> bool:
+        """Stop a batch request for one of a higher class, if that is worth it."""
+        if self._settings.preemption is not PreemptionSetting.ABORT_BEFORE_FIRST_TOKEN:
+            return False
+        now_s = self._now_s
+        for service_class in self._classes:
+            if service_class.is_batch or not service_class.queue.entries:
+                continue
+            head = self._eligibility.head(service_class, now_s=now_s)
+            if head is None:
+                continue
+            victim = self._preemption.victim_for(
+                service_class, self._seats, self._gate, now_s=now_s
+            )
+            if victim is None or self._picker.is_owed(victim.entry.service_class, now_s=now_s):
+                continue
+            victim.entry.aborts += 1
+            self._preemption.answered(victim.entry)
+            self._take_back(victim.entry)
+            decisions.append(
+                Abort(
+                    request=victim.entry.request,
+                    for_rank=service_class.rank,
+                    prompt_tokens_lost=victim.prompt_tokens_lost,
+                )
+            )
+            self._send(head, DispatchReason.QUEUED, decisions)
             return True
-        self._wake_s = min(self._wake_s, due_s)
         return False
 
-    def _has_head(self, service_class: ServiceClass) -> bool:
-        return self._head(service_class) is not None
+    def _send(self, entry: Entry, reason: DispatchReason, decisions: list[Decision]) -> None:
+        if entry.lifted_by is not None and reason is not DispatchReason.BOOSTED:
+            reason = DispatchReason.LIFTED
+        decisions.append(self._dispatcher.send(entry, reason, now_s=self._now_s))
+        self._preemption.dispatched(entry)
 
-    def _head(self, service_class: ServiceClass) -> Entry | None:
-        """The class's next entry whose tenant and class limits let it go. None: there is none.
-
-        Flows that their tenant's limits keep are put aside until that changes, so that they are
-        not looked at again and again. The class's own bucket is not passed over by a cheaper entry:
-        the next one waits for it, or a large request would wait for ever.
-        """
-        now_s = self._now_s
-        queue = service_class.queue
-        gate = self._gate
-        while True:
-            entry = queue.head(
-                now_s=now_s,
-                backlog_s=gate.backlog_s,
-                prompt_s_per_token=gate.prompt_s_per_token,
-            )
-            if entry is None:
-                return None
-            flow, tenant = entry.flow, entry.tenant
-            assert flow is not None
-            if tenant.in_flight is not None and tenant.running >= tenant.in_flight:
-                queue.hold(flow)
-                tenant.held[flow] = queue
-                continue
-            if entry.class_budget is not None:
-                return entry
-            wait_s = tenant.budget.wait_s(entry.cost_tokens, now_s=now_s)
-            if wait_s > 0.0:
-                self._room.hold_until(now_s + wait_s, queue, flow)
-                tenant.held[flow] = queue
-                continue
-            wait_s = service_class.budget.wait_s(entry.cost_tokens, now_s=now_s)
-            if wait_s > 0.0:
-                self._wake_s = min(self._wake_s, now_s + wait_s)
-                return None
-            return entry
-
-    def _dispatch(
-        self,
-        entry: Entry,
-        reason: DispatchReason,
-        decisions: list[Decision],
-    ) -> None:
-        now_s = self._now_s
-        service_class, tenant, flow = entry.service_class, entry.tenant, entry.flow
-        assert flow is not None
-        self._room.leave(entry)
-        if entry.class_budget is None:
-            self._reservations.reserve(entry, now_s=now_s)
-        request = entry.request
-        output = self._expected_output(entry)
-        entry.counted_tokens = request.prompt_tokens + output
-        entry.service_tokens = request.prompt_tokens + self._settings.output_token_weight * output
-        service_class.queue.charge(flow, entry.service_tokens)
-        service_class.dispatches.add(1.0, now_s=now_s)
-        self._picker.charge(service_class, requests=1, tokens=entry.counted_tokens, now_s=now_s)
-        self._seats.take(service_class)
-        tenant.running += 1
-        self._gate.enter(entry, now_s=now_s)
-        entry.is_dispatched = True
-        entry.dispatched_s = now_s
-        decisions.append(
-            Dispatch(
-                request=request,
-                reason=reason,
-                rank=service_class.rank,
-                waited_s=now_s - entry.offered_s,
-                priority=0 if reason is DispatchReason.BOOSTED else service_class.rank,
-            )
-        )
-
-    def _expected_output(self, entry: Entry) -> float:
-        """By the tenant's own recent mean, else what is reserved for it."""
-        flow, request = entry.flow, entry.request
-        assert flow is not None
-        reserved = entry.cost_tokens - request.prompt_tokens
-        if not flow.answers:
-            return reserved
-        return min(flow.mean_output_tokens * request.answers, reserved)
-
-    # Ending
+    # Leaving
 
     def _end(
         self, key: RequestKey, *, now_s: float, usage: Usage | None, is_finished: bool
@@ -462,107 +401,100 @@ class Scheduler:
             return ()
         decisions = self._pass_time(now_s)
         if entry.is_dispatched:
-            self._leave_engine(entry)
-            self._settle(entry, usage, is_finished=is_finished)
-            self._forget_entry(entry, is_finished=is_finished)
+            self._preemption.left(entry, now_s=now_s)
+            self._dispatcher.end(entry, usage, is_finished=is_finished, now_s=now_s)
+            self._forget(entry, is_finished=is_finished)
         elif entry.is_waiting:
             self._remove(entry)
         return self._fill(decisions)
 
-    def _settle(self, entry: Entry, usage: Usage | None, *, is_finished: bool) -> None:
-        """Put what the request really used in the place of every estimate of it."""
-        now_s = self._now_s
-        service_class, flow = entry.service_class, entry.flow
-        assert flow is not None
-        charged = self._reservations.charged_tokens(usage)
-        output = 0 if usage is None else max(usage.output_tokens, 0)
-        self._reservations.settle(entry, charged, now_s=now_s)
-        service_class.served_tokens += charged
-        entry.tenant.served_tokens += charged
-        service_tokens = charged + (self._settings.output_token_weight - 1.0) * output
-        service_class.queue.charge(flow, service_tokens - entry.service_tokens)
-        correction = charged - entry.counted_tokens
-        self._picker.charge(service_class, requests=0, tokens=correction, now_s=now_s)
-        if is_finished and usage is not None:
-            per_answer = output // max(entry.request.answers, 1)
-            entry.home_class.estimate.add(per_answer)
-            flow.observe_output(per_answer)
-
-    def _leave_engine(self, entry: Entry) -> None:
-        """The entry gives back its seat and is no longer counted by the gate."""
-        entry.is_dispatched = False
-        self._seats.give_back(entry.service_class)
-        self._gate.leave(entry)
-        entry.tenant.running -= 1
-
     def _take_back(self, entry: Entry) -> None:
-        """A dispatched entry waits again, at its old place."""
-        assert entry.flow is not None
-        self._leave_engine(entry)
-        self._picker.charge(
-            entry.service_class, requests=-1, tokens=-entry.counted_tokens, now_s=self._now_s
-        )
-        entry.service_class.queue.charge(entry.flow, -entry.service_tokens)
+        """A dispatched entry waits again, at its old place or that which it has by now."""
+        self._dispatcher.take_back(entry, now_s=self._now_s)
         entry.tenant.release_held()
         self._room.enter(entry)
+        self._place((entry,))
         self._room.watch(entry)
 
     def _remove(self, entry: Entry) -> None:
         """A waiting entry ends: as far as limits go, it never came."""
         self._room.leave(entry)
         self._reservations.withdraw(entry, now_s=self._now_s)
-        self._forget_entry(entry, is_finished=False)
+        self._forget(entry, is_finished=False)
 
-    def _forget_entry(self, entry: Entry, *, is_finished: bool) -> None:
+    def _forget(self, entry: Entry, *, is_finished: bool) -> None:
         del self._entries[entry.key]
         self._picker.ended(entry, now_s=self._now_s, is_finished=is_finished)
+        relatives = self._inheritance.leave(entry)
+        if relatives:
+            self._place(relatives)
         entry.tenant.release_held()
         self._tenants.rest(entry.tenant)
 
-    def _forget(self, tenant: Tenant) -> None:
+    def _forget_tenant(self, tenant: Tenant) -> None:
         for service_class in self._classes:
             service_class.queue.forget(tenant.name)
 
-    # Changing the settings
+    # Standing in another's place (A9)
 
-    def _follow_classes(
-        self, settings: Settings, former: dict[ClassName, ServiceClass], *, now_s: float
-    ) -> tuple[ServiceClass, ...]:
-        classes = []
-        for rank, each in enumerate(settings.classes):
-            service_class = former.get(each.name)
-            if service_class is None:
-                service_class = ServiceClass(
-                    each,
-                    rank=rank,
-                    first_output_tokens=settings.first_output_estimate_tokens,
-                    now_s=now_s,
-                )
-            else:
-                service_class.configure(
-                    each,
-                    rank=rank,
-                    first_output_tokens=settings.first_output_estimate_tokens,
-                    now_s=now_s,
-                )
-            classes.append(service_class)
-        return tuple(classes)
+    def _place(self, entries: Iterable[Entry]) -> None:
+        """Move waiting entries to the class and tenant that they are served in by now.
+
+        A dispatched one stays where it is charged; only what it waits for is still moved.
+        """
+        for entry in entries:
+            source = entry.lifted_by
+            service_class = entry.home_class if source is None else source.lift_class
+            name = entry.request.tenant if source is None else source.request.tenant
+            if not entry.is_waiting or (
+                entry.service_class is service_class and entry.tenant.name == name
+            ):
+                continue
+            former = entry.tenant
+            self._room.leave(entry)
+            had_paid = entry.class_budget is not None
+            self._reservations.withdraw(entry, now_s=self._now_s)
+            self._stand_in(entry)
+            if had_paid or service_class.settings.over_limit is OverLimit.REJECT:
+                self._reservations.reserve(entry, now_s=self._now_s)
+            self._room.enter(entry)
+            former.release_held()
+            self._tenants.rest(former)
+
+    def _stand_in(self, entry: Entry) -> None:
+        """Put the entry in the place of its source, or in its own if it has none."""
+        source = entry.lifted_by
+        entry.service_class = entry.home_class if source is None else source.lift_class
+        name = entry.request.tenant if source is None else source.request.tenant
+        entry.tenant = self._tenants.get(name, now_s=self._now_s)
+
+    # Following new settings
+
+    def _follow_pressure(self) -> None:
+        limit = self._picker.batch_limit()
+        if limit is None:
+            limit = self._settings.concurrency.batch_maximum
+        self._seats.batch_limit = limit
 
     def _follow_algorithm(self) -> None:
         self._picker.configure(self._settings, self._classes)
+        self._dispatcher.configure(self._settings, self._picker)
+        self._follow_pressure()
         for service_class in self._classes:
             service_class.queue.reorder(
                 self._picker.order_of(service_class),
                 target_s=service_class.settings.first_token_target_s,
             )
 
-    def _move_from_gone_classes(self) -> None:
+    def _leave_gone_classes(self) -> None:
         """What a class that is gone has waiting or running belongs to the lowest class now."""
-        lowest = self._classes[-1]
+        lowest, stays = self._classes[-1], set(self._classes)
         for entry in self._entries.values():
-            if entry.home_class not in self._classes:
+            if entry.home_class not in stays:
                 entry.home_class = lowest
-            if entry.service_class in self._classes:
+            if entry.lift_class not in stays:
+                entry.lift_class = lowest
+            if entry.service_class in stays:
                 continue
             if entry.is_waiting:
                 self._room.leave(entry)
@@ -571,14 +503,13 @@ class Scheduler:
             else:
                 entry.service_class.running -= 1
                 lowest.running += 1
-                if entry.unprefilled_tokens:
-                    lowest.unprefilled += 1
+                lowest.unprefilled += entry.unprefilled_tokens > 0
                 entry.service_class = lowest
                 entry.flow = lowest.queue.flow_of(entry.tenant)
 
     def _follow_times_to_live(self) -> None:
         for service_class in self._classes:
-            for entry in service_class.queue.waiting():
+            for entry in service_class.queue.entries.values():
                 deadline_s = _deadline_s(entry)
                 if deadline_s != entry.deadline_s:
                     entry.deadline_s = deadline_s

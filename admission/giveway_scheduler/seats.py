@@ -73,6 +73,18 @@ class Seats:
             return False
         return not service_class.is_batch or self.batch_running < self.batch_limit
 
+    def may_take_after(self, service_class: ServiceClass, leaving: ServiceClass) -> bool:
+        """Would there be one if a request of the class `leaving` left its seat?"""
+        if self.running - 1 >= self.limit:
+            return False
+        if service_class.is_first:
+            return True
+        lower_running = self.lower_running - (not leaving.is_first)
+        if lower_running >= self.lower_limit:
+            return False
+        batch_running = self.batch_running - (leaving.is_batch and not leaving.is_first)
+        return not service_class.is_batch or batch_running < self.batch_limit
+
     def take(self, service_class: ServiceClass) -> None:
         """A request of this class takes a seat."""
         service_class.running += 1

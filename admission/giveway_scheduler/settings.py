@@ -116,6 +116,22 @@ class Concurrency:
     after."""
 
 
+class LatencySignal(StrEnum):
+    """Which latency presses on batch (Y4)."""
+
+    FIRST_TOKEN = "FirstToken"  # noqa: S105
+    """Time to first token; end to end of a request that shows none (mend 8)."""
+    END_TO_END = "EndToEnd"
+    """As published."""
+
+
+class RateSignal(StrEnum):
+    """Which requests press on batch by their number (Y5)."""
+
+    FINISHED = "Finished"
+    ARRIVED = "Arrived"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Yielding:
     """Y3-Y6, for InteractiveFirst: batch seats follow interactive pressure."""
@@ -124,6 +140,8 @@ class Yielding:
     latency_threshold_s: float = 0.5
     window_s: float = 10.0
     smoothing: float = 0.3
+    latency: LatencySignal = LatencySignal.FIRST_TOKEN
+    rate: RateSignal = RateSignal.FINISHED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

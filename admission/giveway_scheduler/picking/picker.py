@@ -35,9 +35,9 @@ class Picker(Protocol):
         Called once before any other method.
         """
 
-    def order_of(self, service_class: ServiceClass) -> Order:
+    def order_of(self, service_class: ServiceClass) -> Order:  # noqa: ARG002
         """In which order entries inside the class go."""
-        ...
+        return Order.FAIR
 
     def choose(self, heads: Sequence[Entry], *, now_s: float) -> Entry:
         """One of `heads`, of which there is at least one. It goes, and is charged next."""
@@ -66,8 +66,9 @@ class Picker(Protocol):
     def ended(self, entry: Entry, *, now_s: float, is_finished: bool) -> None:
         """A request is gone; `is_finished`: the engine served it to its end."""
 
-    def advance(self, *, now_s: float) -> None:
-        """Let time pass."""
+    def advance(self, *, now_s: float) -> bool:  # noqa: ARG002
+        """Let time pass; True if `batch_limit` may have changed."""
+        return False
 
     def next_event_s(self) -> float | None:
         """When `advance` may change something for those that wait. None: never by itself."""

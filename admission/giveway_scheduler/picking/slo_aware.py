@@ -50,8 +50,6 @@ class SLOAware(Picker):
 
     def choose(self, heads: Sequence[Entry], *, now_s: float) -> Entry:
         first = heads[0]
-        if len(heads) == 1:
-            return first
         batch = [head for head in heads if _is_floored(head.service_class)]
         if batch and self._is_below_floor(now_s):
             return self._batch.least_served(batch)
@@ -67,16 +65,16 @@ class SLOAware(Picker):
         self,
         service_class: ServiceClass,
         *,
-        requests: int,  # noqa: ARG002 - the floor is one of tokens
+        requests: int,
         tokens: float,
         now_s: float,
     ) -> None:
         self._all_tokens.add(tokens, now_s=now_s)
         if _is_floored(service_class):
             self._batch_tokens.add(tokens, now_s=now_s)
-            self._batch.charge(service_class, tokens)
+            self._batch.charge(service_class, requests=requests, tokens=tokens)
         else:
-            self._between.charge(service_class, tokens)
+            self._between.charge(service_class, requests=requests, tokens=tokens)
 
     def is_owed(self, service_class: ServiceClass, *, now_s: float) -> bool:
         return _is_floored(service_class) and self._is_below_floor(now_s)

@@ -1,9 +1,13 @@
 """Who of several classes has had least for its weight?
 
-Each class has a counter of tokens divided by its weight; the least goes next. A class that comes
-back is lifted to the least counter of those it contends with, so that it has no credit for the time
-in which it asked for nothing. Classes that contend all through an interval get tokens in proportion
-to their weights, up to one request each.
+Each class has a counter of what it was served, in tokens or requests, divided by its weight. The
+least goes next, the higher class of equals. Classes that contend all through an interval are served
+in proportion to their weights, up to one request each.
+
+What a class is lacking is remembered only while it contends. One that comes back with work is
+lifted to the least counter of those that went on, so that idle time earns no credit. One that had
+work all the time and was held (seat, gate, limits) keeps a claim to one request: else a class
+that is held again and again would lose its turn each time to one that is not.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,31 +22,57 @@ LEAST_WEIGHT = 1e-9
 class WeightedShares:
     """Counters of weighted service of a group of classes."""
 
-    __slots__ = ("_contending", "_service")
+    __slots__ = ("_contending", "_held", "_service", "by_tokens")
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_tokens: bool = True) -> None:
+        self.by_tokens = by_tokens
+        """False: requests are counted."""
         self._service: dict[ServiceClass, float] = {}
         self._contending: set[ServiceClass] = set()
+        self._held: set[ServiceClass] = set()
 
     def configure(self, classes: Iterable[ServiceClass]) -> None:
         """Forget the classes that are gone; counters of the others stay."""
         self._service = {each: self._service.get(each, 0.0) for each in classes}
         self._contending &= self._service.keys()
+        self._held &= self._service.keys()
 
     def least_served(self, heads: Sequence[Entry]) -> Entry:
-        """The head of the class with the least service for its weight; the higher one of equals."""
+        """The head of the class that has had least for its weight."""
+        if len(heads) != len(self._contending) or any(
+            head.service_class not in self._contending for head in heads
+        ):
+            self._change_contenders(heads)
+        if len(heads) == 1:
+            return heads[0]
+        service = self._service
+        return min(heads, key=lambda head: service[head.service_class])
+
+    def charge(self, service_class: ServiceClass, *, requests: int, tokens: float) -> None:
+        """The class was served (below 0: was charged that much too much)."""
+        if service_class in self._service:
+            amount = tokens if self.by_tokens else requests
+            self._service[service_class] += amount / _weight(service_class)
+
+    def _change_contenders(self, heads: Sequence[Entry]) -> None:
         service = self._service
         contending = {head.service_class for head in heads}
         staying = contending & self._contending
-        if staying and len(staying) < len(contending):
-            floor = min(service[each] for each in staying)
-            for each in contending - staying:
-                service[each] = max(service[each], floor)
+        if staying:
+            least = min(service[each] for each in staying)
+            for head in heads:
+                service_class = head.service_class
+                if service_class not in staying:
+                    claim = self._claim(head) if service_class in self._held else 0.0
+                    service[service_class] = max(service[service_class], least - claim)
+        stopped = (self._contending | self._held) - contending
+        self._held = {each for each in stopped if each.queue.entries}
         self._contending = contending
-        return min(heads, key=lambda head: service[head.service_class])
 
-    def charge(self, service_class: ServiceClass, tokens: float) -> None:
-        """The class was served `tokens` (below 0: was charged that many too much)."""
-        weight = max(service_class.settings.weight, LEAST_WEIGHT)
-        if service_class in self._service:
-            self._service[service_class] += tokens / weight
+    def _claim(self, head: Entry) -> float:
+        cost = head.cost_tokens if self.by_tokens else 1
+        return cost / _weight(head.service_class)
+
+
+def _weight(service_class: ServiceClass) -> float:
+    return max(service_class.settings.weight, LEAST_WEIGHT)

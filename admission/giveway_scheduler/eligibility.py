@@ -1,0 +1,113 @@
+"""Which entry of each class may go now?
+
+A class may go when it has a seat and the prompt gate lets it. Its next entry may go when its
+tenant has a request in flight left, and when it has paid or can. What keeps a request from going
+has to end with an event: a call, an alarm of the waiting room, or `wake_s`.
+"""
+
+import math
+from collections.abc import Sequence
+
+from giveway_scheduler.classes import ServiceClass
+from giveway_scheduler.entries import Entry
+from giveway_scheduler.gating import PromptGate
+from giveway_scheduler.picking import Picker
+from giveway_scheduler.seats import Seats
+from giveway_scheduler.waiting import WaitingRoom
+
+GATE_PATIENCE_S = 1.0
+"""How long a class with a claim (the batch floor) is held by a gate that never opens. One batch
+prompt a second costs the first class little, and keeps the floor for prompts of ordinary length."""
+
+
+class Eligibility:
+    """Finds the heads, and puts aside the flows that their tenants' limits keep."""
+
+    __slots__ = ("_gate", "_room", "_seats", "wake_s")
+
+    def __init__(self, room: WaitingRoom, seats: Seats, gate: PromptGate) -> None:
+        self._room = room
+        self._seats = seats
+        self._gate = gate
+        self.wake_s = math.inf
+        """When a class that the last look found kept by its own bucket, or by the gate in spite of
+        a claim, may go."""
+
+    def forget_wake(self) -> None:
+        """A new look begins."""
+        self.wake_s = math.inf
+
+    def heads(
+        self, classes: Sequence[ServiceClass], picker: Picker, *, now_s: float
+    ) -> list[Entry]:
+        """The next entry of each class that may go now, the highest class first."""
+        self.wake_s = math.inf
+        heads = []
+        gate_is_open = self._gate.is_open
+        for service_class in classes:
+            if (
+                service_class.queue.entries
+                and self._seats.may_take(service_class)
+                and (
+                    gate_is_open
+                    or service_class.is_first
+                    or self._passes_gate(service_class, picker, now_s)
+                )
+            ):
+                head = self.head(service_class, now_s=now_s)
+                if head is not None:
+                    heads.append(head)
+        return heads
+
+    def promotable(self, service_class: ServiceClass, *, now_s: float) -> Entry | None:
+        """The next entry of a boosted class: the gate counts only the class's own prompts."""
+        if not service_class.queue.entries or not self._seats.may_take(service_class):
+            return None
+        if self._gate.is_open or service_class.is_first or service_class.unprefilled == 0:
+            return self.head(service_class, now_s=now_s)
+        return None
+
+    def head(self, service_class: ServiceClass, *, now_s: float) -> Entry | None:
+        """The class's next entry whose tenant's and class's limits let it go. None: there is none.
+
+        Flows that their tenant's limits keep are put aside until that changes, so that they are
+        not looked at again and again. The class's own bucket is not passed over by a cheaper entry:
+        the next one waits for it, or a large request would wait for ever.
+        """
+        queue, gate = service_class.queue, self._gate
+        while True:
+            entry = queue.head(
+                now_s=now_s,
+                backlog_s=gate.backlog_s,
+                prompt_s_per_token=gate.prompt_s_per_token,
+            )
+            if entry is None:
+                return None
+            tenant, flow = entry.tenant, entry.flow
+            assert flow is not None
+            if tenant.in_flight is not None and tenant.running >= tenant.in_flight:
+                queue.hold(flow)
+                tenant.held[flow] = queue
+                continue
+            if entry.class_budget is not None:
+                return entry
+            wait_s = tenant.budget.wait_s(entry.cost_tokens, now_s=now_s)
+            if wait_s > 0.0:
+                self._room.hold_until(now_s + wait_s, queue, flow)
+                tenant.held[flow] = queue
+                continue
+            wait_s = service_class.budget.wait_s(entry.cost_tokens, now_s=now_s)
+            if wait_s > 0.0:
+                self.wake_s = min(self.wake_s, now_s + wait_s)
+                return None
+            return entry
+
+    def _passes_gate(self, service_class: ServiceClass, picker: Picker, now_s: float) -> bool:
+        """A claim that a closed gate must not defeat: one un-prefilled request at a time."""
+        if service_class.unprefilled or not picker.is_owed(service_class, now_s=now_s):
+            return False
+        due_s = self._gate.closed_since_s + GATE_PATIENCE_S
+        if now_s >= due_s:
+            return True
+        self.wake_s = min(self.wake_s, due_s)
+        return False

@@ -1,0 +1,151 @@
+"""Who is served in the place of whom? (A9)
+
+A request may say which other one it waits for. That one is then served in the waiter's class, out
+of the waiter's tenant's share and budget, for as long as the waiter is alive; so a batch request
+that is held back can't hold back what waits for it. Chains are followed: what the waited-for
+request waits for is lifted as well, by the same source. Cycles are harmless: a request is never
+its own source, and each source has to be reached anew when a waiter leaves. It does not matter
+which of the two arrives first.
+
+Whose requests can be named: those of the same tenant, and those of any tenant where both requests
+name the same workflow. So nobody can move a stranger's request, and who moves one pays for it.
+
+A source lifts to its own class, and never above its tenant's ceiling. Following is bounded: a
+client may send thousands of requests that wait for each other, and each costs a bounded look.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from giveway_scheduler.entries import Entry
+from giveway_scheduler.requests import Request, RequestKey
+
+MOST_FOLLOWED = 256
+"""Requests looked at, up or down the chains, for one arrival or end."""
+
+Scope = tuple[str, str, str]
+"""("tenant" or "workflow", which, name of the request)."""
+
+
+class Inheritance:
+    """The links between live requests, and by whom each is lifted (`Entry.lifted_by`)."""
+
+    __slots__ = ("_named", "_waiters")
+
+    def __init__(self) -> None:
+        self._named: dict[Scope, dict[RequestKey, Entry]] = {}
+        self._waiters: dict[Scope, dict[RequestKey, Entry]] = {}
+
+    def join(self, entry: Entry) -> list[Entry]:
+        """A request arrives. Returns those whose `lifted_by` changed."""
+        request = entry.request
+        if not (request.name or request.waits_for):
+            return []
+        for scope in _scopes(request, request.name):
+            self._named.setdefault(scope, {})[entry.key] = entry
+        for scope in _scopes(request, request.waits_for):
+            self._waiters.setdefault(scope, {})[entry.key] = entry
+        entry.lifted_by = self._best_source(entry)
+        changed = [] if entry.lifted_by is None else [entry]
+        for above, target in self._downstream(entry):
+            for source in (above, above.lifted_by):
+                if _is_better(source, target):
+                    target.lifted_by = source
+                    changed.append(target)
+        return changed
+
+    def leave(self, entry: Entry) -> list[Entry]:
+        """A request is gone. Returns those whose `lifted_by` changed."""
+        request = entry.request
+        if not (request.name or request.waits_for):
+            return []
+        targets = [target for _, target in self._downstream(entry)]
+        _drop(self._named, _scopes(request, request.name), entry.key)
+        _drop(self._waiters, _scopes(request, request.waits_for), entry.key)
+        changed = []
+        for target in targets:
+            if target.lifted_by is not None and target.lifted_by in (entry, entry.lifted_by):
+                source = self._best_source(target)
+                if source is not target.lifted_by:
+                    target.lifted_by = source
+                    changed.append(target)
+        return changed
+
+    def refresh(self, entries: Iterable[Entry]) -> list[Entry]:
+        """Ranks changed: find every source anew. Returns those whose place may have changed."""
+        named = [entry for entry in entries if entry.request.name]
+        for entry in named:
+            entry.lifted_by = self._best_source(entry)
+        return named
+
+    def _best_source(self, target: Entry) -> Entry | None:
+        """The highest of all that wait for the target, directly or through others."""
+        best: Entry | None = None
+        seen = {target.key}
+        below = [target]
+        while below:
+            entry = below.pop()
+            for waiter in self._waiters_of(entry):
+                if waiter.key in seen:
+                    continue
+                seen.add(waiter.key)
+                if len(seen) > MOST_FOLLOWED:
+                    return best
+                below.append(waiter)
+                if waiter.lift_class.rank < target.home_class.rank and (
+                    best is None or _claim(waiter) < _claim(best)
+                ):
+                    best = waiter
+        return best
+
+    def _downstream(self, entry: Entry) -> Iterator[tuple[Entry, Entry]]:
+        """(waiter, waited-for) pairs from the entry down, each waited-for request once."""
+        seen = {entry.key}
+        above = [entry]
+        while above:
+            waiter = above.pop()
+            for target in self._targets_of(waiter):
+                if target.key in seen:
+                    continue
+                seen.add(target.key)
+                if len(seen) > MOST_FOLLOWED:
+                    return
+                yield waiter, target
+                above.append(target)
+
+    def _waiters_of(self, entry: Entry) -> Iterator[Entry]:
+        for scope in _scopes(entry.request, entry.request.name):
+            yield from self._waiters.get(scope, {}).values()
+
+    def _targets_of(self, entry: Entry) -> Iterator[Entry]:
+        for scope in _scopes(entry.request, entry.request.waits_for):
+            yield from self._named.get(scope, {}).values()
+
+
+def _scopes(request: Request, name: str | None) -> Iterator[Scope]:
+    """Where the request is known by this name, or looks for one of this name."""
+    if name:
+        yield ("tenant", request.tenant, name)
+        if request.workflow:
+            yield ("workflow", request.workflow, name)
+
+
+def _claim(source: Entry) -> tuple[int, int]:
+    """Sources with the smaller claim come first: the higher class, then the older request."""
+    return source.lift_class.rank, source.order
+
+
+def _is_better(source: Entry | None, target: Entry) -> bool:
+    if source is None or source is target or source.lift_class.rank >= target.home_class.rank:
+        return False
+    return target.lifted_by is None or _claim(source) < _claim(target.lifted_by)
+
+
+def _drop(
+    links: dict[Scope, dict[RequestKey, Entry]], scopes: Iterator[Scope], key: RequestKey
+) -> None:
+    for scope in scopes:
+        entries = links.get(scope)
+        if entries is not None:
+            entries.pop(key, None)
+            if not entries:
+                del links[scope]

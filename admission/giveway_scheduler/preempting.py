@@ -1,0 +1,117 @@
+"""Is a running batch request worth stopping for one that waits? (A10)
+
+Killing it wastes the prompt work the engine has done for it; not killing it makes the higher class
+wait. So a victim is taken only where that is certain to be the better of the two:
+- it is of kind Batch, below the class that waits, has shown no token yet, and can be sent again;
+- the prompt work lost takes less time than the wait that is saved.
+
+    lost = min(prompt, what the engine can have prefilled since the dispatch) x seconds per token
+    saved = expected time to the next free seat, by the recent rate of seats coming free;
+            or the time in which prompts ahead are prefilled, where the gate is what holds
+
+A request of which no first token can be seen is never a victim: it may be nearly done. Nobody is a
+victim more than `MOST_ABORTS` times, so that batch gets through any amount of such traffic.
+"""
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass
+from itertools import islice
+
+from giveway_scheduler.classes import ServiceClass
+from giveway_scheduler.decaying import DecayedSum
+from giveway_scheduler.entries import Entry
+from giveway_scheduler.gating import PromptGate
+from giveway_scheduler.requests import RequestKey
+from giveway_scheduler.seats import Seats
+
+MOST_ABORTS = 2
+"""How often one request may be aborted."""
+MOST_LOOKED_AT = 8
+"""Victims compared: the newest have lost least, older ones are worse with certainty."""
+RATE_HALF_LIFE_S = 10.0
+"""Over how long the rate of seats coming free looks back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Victim:
+    """A request worth stopping."""
+
+    entry: Entry
+    prompt_tokens_lost: int
+
+
+class Preemption:
+    """The dispatched requests that may be stopped, and what stopping them would save."""
+
+    __slots__ = ("_freed", "_unanswered")
+
+    def __init__(self, *, now_s: float) -> None:
+        self._freed = DecayedSum(half_life_s=RATE_HALF_LIFE_S, now_s=now_s)
+        self._unanswered: OrderedDict[RequestKey, Entry] = OrderedDict()
+        """Batch requests at the engine without a token, in order of dispatch."""
+
+    def dispatched(self, entry: Entry) -> None:
+        """A request went to the engine."""
+        request = entry.request
+        if (
+            entry.service_class.is_batch
+            and request.repeatable
+            and request.shows_first_token
+            and entry.aborts < MOST_ABORTS
+        ):
+            self._unanswered[entry.key] = entry
+
+    def answered(self, entry: Entry) -> None:
+        """A request showed its first token: it is no victim any more."""
+        self._unanswered.pop(entry.key, None)
+
+    def left(self, entry: Entry, *, now_s: float) -> None:
+        """A request left its seat by itself."""
+        self._unanswered.pop(entry.key, None)
+        self._freed.add(1.0, now_s=now_s)
+
+    def victim_for(
+        self, waiting: ServiceClass, seats: Seats, gate: PromptGate, *, now_s: float
+    ) -> Victim | None:
+        """Whom to stop so that the class can go. None: nobody is worth it."""
+        best: Victim | None = None
+        for entry in islice(reversed(self._unanswered.values()), MOST_LOOKED_AT):
+            if entry.service_class.rank <= waiting.rank:
+                continue
+            saved_s = self._saved_s(entry, waiting, seats, gate, now_s)
+            lost_tokens = prefilled_tokens(entry, gate.prompt_s_per_token, now_s=now_s)
+            if lost_tokens * gate.prompt_s_per_token < saved_s and (
+                best is None or lost_tokens < best.prompt_tokens_lost
+            ):
+                best = Victim(entry=entry, prompt_tokens_lost=lost_tokens)
+        return best
+
+    def _saved_s(
+        self,
+        victim: Entry,
+        waiting: ServiceClass,
+        seats: Seats,
+        gate: PromptGate,
+        now_s: float,
+    ) -> float:
+        """How much sooner the class goes if the victim is stopped. 0: it does not go even then."""
+        saved_s = 0.0
+        if not seats.may_take(waiting):
+            if not seats.may_take_after(waiting, victim.service_class):
+                return 0.0
+            per_s = self._freed.per_s(now_s)
+            saved_s = 1.0 / per_s if per_s > 0.0 else math.inf
+        if not (waiting.is_first or gate.is_open):
+            if not gate.is_open_after(victim):
+                return 0.0
+            saved_s = max(saved_s, gate.opens_in_s)
+        return saved_s
+
+
+def prefilled_tokens(entry: Entry, s_per_token: float, *, now_s: float) -> int:
+    """Prompt tokens that the engine can have done by now, at most all of them."""
+    if s_per_token <= 0.0:
+        return entry.request.prompt_tokens
+    done = (now_s - entry.dispatched_s) / s_per_token - entry.tokens_ahead
+    return min(entry.request.prompt_tokens, max(0, int(done)))
