@@ -89,13 +89,11 @@ def credentials(headers: Mapping[bytes, bytes]) -> list[bytes]:
     found = []
     authorization = headers.get(b"authorization")
     if authorization is not None and authorization[:7].lower() == _BEARER:
-        token = authorization[7:].strip(b" \t")
-        if token:
-            found.append(token)
+        found.append(authorization[7:].strip(b" \t"))
     api_key = headers.get(b"x-api-key")
-    if api_key:
+    if api_key is not None:
         found.append(api_key.strip(b" \t"))
-    return found
+    return [key for key in found if key]
 
 
 def _header_values(tenant: Tenant) -> list[tuple[bytes, bytes]]:
