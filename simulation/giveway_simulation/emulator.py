@@ -12,11 +12,13 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from giveway_simulation.emulator_answers import VERSION, Answer, make_answer, now_epoch_s, to_json
+from giveway_simulation.emulator_answering import GeneratedAnswer, now_epoch_s, to_json
+from giveway_simulation.emulator_answers import make_answer
 from giveway_simulation.emulator_engine import LiveEngine
 from giveway_simulation.emulator_fields import Fields, RefusedError, detokenize, read_body, tokenize
 from giveway_simulation.emulator_http import Exchange, ServerProtocol
 from giveway_simulation.emulator_metrics import CONTENT_TYPE, EngineMetrics
+from giveway_simulation.emulator_openai_answers import VERSION
 from giveway_simulation.emulator_requests import (
     Api,
     Asked,
@@ -60,7 +62,7 @@ class _Generation:
     __slots__ = ("_answer", "_asked", "_emulator", "_exchange", "_keys", "_produced")
 
     def __init__(
-        self, emulator: "Emulator", asked: Asked, exchange: Exchange, answer: Answer
+        self, emulator: "Emulator", asked: Asked, exchange: Exchange, answer: GeneratedAnswer
     ) -> None:
         self._emulator = emulator
         self._asked = asked

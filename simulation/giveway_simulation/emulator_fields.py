@@ -9,6 +9,8 @@ import json
 from giveway_simulation.emulator_http import HttpRequest
 
 BYTES_PER_TOKEN = 4
+_TRUE = frozenset({"1", "1.0", "true", "t", "yes", "y", "on"})
+_FALSE = frozenset({"0", "0.0", "false", "f", "no", "n", "off"})
 
 
 class RefusedError(Exception):
@@ -52,11 +54,17 @@ def read_body(request: HttpRequest) -> "Fields":
             kind="Bad Request",
             parameter=None,
         )
+    if not request.body:
+        raise invalid("body", "missing", "Field required", "None")
     try:
         body = json.loads(request.body)
     except json.JSONDecodeError as error:
         raise invalid(
-            f"body.{error.pos}", "json_invalid", "JSON decode error", "<dict of 0 items>"
+            f"body.{error.pos}",
+            "json_invalid",
+            "JSON decode error",
+            "<dict of 0 items>",
+            context=f"{{'error': '{error.msg}'}}",
         ) from error
     except (UnicodeDecodeError, RecursionError) as error:
         raise invalid("body.0", "json_invalid", "JSON decode error", "") from error
@@ -125,6 +133,9 @@ class Fields:
         value = self.body.get(name)
         if value is None or isinstance(value, bool):
             return bool(value)
+        word = str(value).lower()
+        if word in _TRUE or word in _FALSE:
+            return word in _TRUE
         raise invalid(
             f"body.{name}", "bool_parsing", "Input should be a valid boolean", described(value)
         )
@@ -143,12 +154,12 @@ class Fields:
         return self.body[name]
 
 
-def invalid(where: str, kind: str, words: str, given: str) -> RefusedError:
-    """A field that has the wrong type, in the words of the validation library."""
-    context = ", 'ctx': {'error': 'Expecting value'}" if kind == "json_invalid" else ""
-    detail = (
-        f"{{'type': '{kind}', 'loc': '{where}', 'msg': '{words}', 'input': '{given}'{context}}}"
-    )
+def invalid(
+    where: str, kind: str, words: str, given: str, *, context: str | None = None
+) -> RefusedError:
+    """A field that has the wrong type, in the words of vLLM's validation. `context` None: none."""
+    more = "" if context is None else f", 'ctx': {context}"
+    detail = f"{{'type': '{kind}', 'loc': '{where}', 'msg': '{words}', 'input': '{given}'{more}}}"
     return RefusedError(
         400, f"1 validation error:\n  {detail}", kind="Bad Request", parameter=where
     )

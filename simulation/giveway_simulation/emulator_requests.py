@@ -19,6 +19,7 @@ from giveway_simulation.emulator_fields import (
 )
 from giveway_simulation.emulator_http import HttpRequest
 
+MAXIMUM_ANSWERS = 16_384
 MESSAGE_TOKENS = 4
 ANSWER_PRIMING_TOKENS = 3
 COMPLETION_DEFAULT_TOKENS = 16
@@ -112,6 +113,13 @@ def read_generating(api: Api, request: HttpRequest, *, settings: ReadingSettings
         raise _bad("temperature", temperature, f"must be non-negative, got {temperature}.")
     if answers is not None and answers < 1:
         raise RefusedError(400, f"n must be at least 1, got {answers}.", parameter=None)
+    if answers is not None and answers > MAXIMUM_ANSWERS:
+        raise RefusedError(
+            400,
+            f"n must be at most {MAXIMUM_ANSWERS}, got {answers}. To increase this limit, set the"
+            " VLLM_MAX_N_SEQUENCES environment variable.",
+            parameter=None,
+        )
     _check_lengths(prompts, asked_maximum, settings=settings)
     seed = fields.integer("seed")
     if seed is None:
@@ -187,7 +195,13 @@ def _prompts(api: Api, fields: Fields) -> tuple[Prompt, ...]:
         case Api.EMBEDDINGS:
             if "input" not in fields.body and "messages" in fields.body:
                 return (chat_prompt(fields),)
-            return _plain_prompts(fields.required("input"))
+            given = fields.required("input")
+            if given in ("", []):
+                words = "The decoder prompt cannot be empty"
+                if given == []:
+                    words = "You must pass at least one prompt"
+                raise RefusedError(400, words, parameter=None)
+            return _plain_prompts(given)
 
 
 def _plain_prompts(given: object) -> tuple[Prompt, ...]:
