@@ -169,15 +169,13 @@ def _check_concurrency(spec: SLOPolicySpec) -> Iterator[Problem]:
             reason=f"the minimum {batch.minimum} is above the maximum {batch.maximum}",
             fix="set minimum to at most maximum",
         )
-    if batch.maximum >= seats:
+    if batch.maximum > seats:
         yield Problem(
             path=(*path, "batch", "maximum"),
-            reason=f"batch may take all {seats} seats, so none is left for interactive requests",
-            fix=f"set it to at most {seats - 1}"
-            if seats > 1
-            else "set seats to at least 2, or remove batch",
+            reason=f"the maximum {batch.maximum} is above the {seats} seats that there are",
+            fix=f"set it to at most {seats}",
         )
-    if spec.concurrency.reserved_seats >= seats:
+    if len(spec.classes) > 1 and spec.concurrency.reserved_seats >= seats:
         yield Problem(
             path=(*path, "reservedSeats"),
             reason=f"all {seats} seats are reserved, so no class but the first ever runs",
@@ -194,6 +192,17 @@ def _check_algorithm(spec: SLOPolicySpec) -> Iterator[Problem]:
             path=(*path, "algorithm"),
             reason="InteractiveFirst needs a class of kind Interactive, and there is none",
             fix="give a class the kind Interactive, or take another algorithm",
+        )
+    seats, maximum = spec.concurrency.seats, spec.concurrency.batch.maximum
+    if (
+        scheduling.algorithm is Algorithm.INTERACTIVE_FIRST
+        and kinds == set(Kind)
+        and maximum >= seats
+    ):
+        yield Problem(
+            path=("spec", "concurrency", "batch", "maximum"),
+            reason=f"batch may take all {seats} seats, so none is left for interactive requests",
+            fix=f"set it to at most {seats - 1}" if seats > 1 else "set seats to at least 2",
         )
     if Decimal(scheduling.interactive_first.smoothing) == 0:
         yield Problem(

@@ -28,7 +28,9 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SEPARATOR = re.compile(r"^---(?=[ \t\r\n]|$)", re.MULTILINE)
 _WITHOUT_CONTENT = re.compile(r"\A(?:[ \t]*(?:#.*)?\r?\n|%.*\r?\n|\.\.\.[ \t]*\r?\n)*\Z")
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,30})")
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]{1,30}|[0-9]{1,30}(?:\.[0-9]{0,30})?)(?:[eE][-+]?[0-9]{1,3})?")
+_FLOAT = re.compile(
+    r"[-+]?(?=[0-9.]*[.eE])(?:\.[0-9]{1,30}|[0-9]{1,30}\.?[0-9]{0,30})(?:[eE][-+]?[0-9]{1,3})?"
+)
 _TRUE = frozenset({"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"})
 _FALSE = frozenset({"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"})
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})

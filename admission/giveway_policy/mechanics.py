@@ -131,7 +131,7 @@ class Scheduling(Model):
         listed = {each.class_name for each in self.dynamic_aging.classes}
         missing = [
             _default_aging(name, rank, of=len(names))
-            for rank, name in enumerate(names)
+            for rank, name in enumerate(dict.fromkeys(names))
             if name not in listed
         ]
         if not missing:

@@ -152,9 +152,8 @@ def _fix(
             close = difflib.get_close_matches(str(value), words, n=1, cutoff=0.5)
             return f"did you mean {close[0]}?" if close else "write one of these"
         case "int_type" | "bool_type" if isinstance(value, str):
-            return (
-                "remove the quotes" if value.strip("-").isdecimal() else "write it without a unit"
-            )
+            is_number = value.strip("-").isdecimal()
+            return f"write it without {'quotes' if is_number else 'a unit'}"
         case "int_from_float" | "int_type":
             return "write it without a point; the field's name tells the unit"
         case "string_type" if isinstance(value, bool | int | float):
