@@ -29,7 +29,7 @@ from aiohttp import web
 
 from giveway_admission.admin_status import AdminState, StatusWriter, policy_summary
 from giveway_admission.exposition import CONTENT_TYPE
-from giveway_admission.logs import log_event
+from giveway_admission.logs import clean_text, log_event
 
 __all__ = ["AdminState", "make_admin_application"]
 
@@ -83,7 +83,11 @@ class _Admin:
         ready, reasons = self._state.ready()
         metrics = self._state.metrics
         summary = policy_summary(metrics.facts, age_s=metrics.policy_age_s)
-        body = {"ready": ready, "reasons": reasons, "policy": summary}
+        body = {
+            "ready": ready,
+            "reasons": [clean_text(reason) for reason in reasons],
+            "policy": summary,
+        }
         return _json_answer(body, status=200 if ready else 503)
 
     async def status(self, _request: web.Request) -> web.Response:

@@ -113,7 +113,7 @@ def test_no_credential_is_ever_written(leak: str, log_format: LogFormat) -> None
         log_event(logger, level, f"event {leak}", a=leak, b=[leak], c={"k": leak, leak: 1})
         logger.log(level, "other library: %s", leak)
     try:
-        {}[leak]
+        dict[str, int]()[leak]
     except KeyError as error:
         log_event(logger, logging.ERROR, "failed", error=error)
         logger.exception("crashed")
