@@ -79,10 +79,13 @@ def arrivals(engine: ScriptedEngine) -> list[str]:
     return found
 
 
-async def holders(proxy: Proxy, engine: ScriptedEngine, count: int) -> list[asyncio.Task[Answer]]:
+async def holders(
+    proxy: Proxy, engine: ScriptedEngine, count: int, *, class_name: str = ""
+) -> list[asyncio.Task[Answer]]:
     """Take `count` seats with requests of a tenant that nobody else is."""
+    headers = identity("holder", class_name)
     tasks = [
-        asyncio.create_task(ask(proxy.url, CHAT, named("holder"), headers=identity("holder")))
+        asyncio.create_task(ask(proxy.url, CHAT, named("holder"), headers=headers))
         for _ in range(count)
     ]
     await until(lambda: engine.busy == count, what="the seats are taken")
@@ -91,13 +94,16 @@ async def holders(proxy: Proxy, engine: ScriptedEngine, count: int) -> list[asyn
 
 @pytest.mark.slow
 async def test_c15_an_urgent_request_goes_next(start_proxy: ProxyStarter) -> None:
-    """C15, Y1: one seat, ten batch requests wait, one realtime comes: it is next, 20 times."""
+    """C15, Y1: one seat, ten batch requests wait, one realtime comes: it is next, 20 times.
+
+    Batch has had more than its floor by then: the holder of the seat is a batch request too.
+    """
     async with ScriptedEngine(chatting()) as engine:
         proxy = await start_proxy(engine.url, documents=[policy(seats=1)])
         for _ in range(20):
             gate = asyncio.Event()
             engine.script = chatting(gate=gate)
-            holding = await holders(proxy, engine, 1)
+            holding = await holders(proxy, engine, 1, class_name="batch")
             line = Line(proxy)
             low = [f"low {index}" for index in range(10)]
             await line.add_all(low, class_name="batch")
@@ -223,7 +229,7 @@ async def test_a_high_newcomer_displaces_the_newest_low_one(start_proxy: ProxySt
     gate = asyncio.Event()
     async with ScriptedEngine(chatting(gate=gate)) as engine:
         proxy = await start_proxy(engine.url, documents=[policy(seats=1, queue={"capacity": 5})])
-        holding = await holders(proxy, engine, 1)
+        holding = await holders(proxy, engine, 1, class_name="batch")
         line = Line(proxy)
         for index in range(5):
             await line.add(f"low {index}", class_name="batch")
@@ -287,6 +293,7 @@ async def test_c20_long_batch_work_leaves_room_for_an_urgent_request(
             )
             await client.send(data)
         await until(lambda: queue_has(proxy.admin_url, 3), what="three wait")
+        await until(lambda: engine.busy == 3, what="three run")
         await holds_for(lambda: engine.busy == 3, what="one seat stays free", for_s=0.2)
         engine.script = chatting()
         started_s = time.monotonic()

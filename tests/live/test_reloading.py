@@ -98,7 +98,7 @@ async def test_d14_ten_reloads_under_traffic_break_nothing(start_proxy: ProxySta
         proxy = await start_proxy(engine.url, policy_path=path)
         tasks = [asyncio.create_task(_whole_stream(proxy.url)) for _ in range(100)]
         await until(lambda: queue_has(proxy.admin_url, 50), what="50 wait")
-        assert engine.busy == 50
+        await until(lambda: engine.busy == 50, what="50 run")
         for turn in range(10):
             classes = [
                 service_class("realtime", weight=70 - turn, time_to_live_s=60 + turn),
@@ -140,6 +140,7 @@ async def test_a_broken_file_keeps_the_last_good_policy(start_proxy: ProxyStarte
     async with ScriptedEngine(chatting()) as engine:
         path = write_policy(start_proxy.folder, good, name="changing.yaml")
         proxy = await start_proxy(engine.url, policy_path=path)
+        proxy.expected_errors = ("policy",)
         assert await _seats(proxy) == 7
         path.write_text("classes: [unclosed")
         await until(lambda: _rejected(proxy), what="the fault is counted", within_s=4)

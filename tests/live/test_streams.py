@@ -62,7 +62,8 @@ def _path_of(name: str) -> tuple[str, object]:
     if "usage" in name:
         body["stream_options"] = {"include_usage": True}
     if path in ("/v1/completions", "/v1/responses"):
-        body = {"model": "tiny", "prompt": "Hello", "input": "Hello", "stream": "stream" in name}
+        del body["messages"]
+        body |= {"prompt": "Hello", "input": "Hello"}
     return path, body
 
 
@@ -172,7 +173,9 @@ async def test_a22_a_broken_stream_is_cut_and_never_tidied(stand: Stand, count: 
     async with await RawClient.open(stand.proxy.url) as client:
         await client.send(request("POST", CHAT, body=chat_body(stream=True)))
         await client.read_head()
-        got = b"".join([await client.read_chunk() for _ in events])
+        got = b""
+        while len(got) < len(b"".join(events)):
+            got += await client.read_chunk()
         arrived.set()
         rest = await client.read_until_close()
     assert got == b"".join(events)

@@ -38,6 +38,7 @@ class GivewayProcess:
         self.stderr_path = logs / f"{name}.stderr"
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
+        self._lines_seen = 0
 
     async def start(self, ready: re.Pattern[str]) -> re.Match[str]:
         """Start, and wait for the line that says it is ready."""
@@ -88,6 +89,12 @@ class GivewayProcess:
     @property
     def stderr(self) -> str:
         return self.stderr_path.read_text(errors="replace")
+
+    def new_log_lines(self) -> list[str]:
+        """What it wrote to standard error since this was last asked."""
+        lines = self.stderr.splitlines()
+        self._lines_seen, start = len(lines), self._lines_seen
+        return lines[start:]
 
     @property
     def rss_bytes(self) -> int:
@@ -158,6 +165,8 @@ class Proxy(GivewayProcess):
         )
         self.url = ""
         self.admin_url = ""
+        self.expected_errors: tuple[str, ...] = ()
+        """Words in log lines at error level that this test provokes."""
 
     async def __aenter__(self) -> Self:
         try:

@@ -169,6 +169,14 @@ class RawClient:
                 pass
         return bytes(data)
 
+    async def read_slowly(self, *, piece_bytes: int, pause_s: float) -> bytes:
+        """All bytes until the proxy closes, at the pace of a slow reader."""
+        data = bytearray()
+        while piece := await self.reader.read(piece_bytes):
+            data += piece
+            await asyncio.sleep(pause_s)
+        return bytes(data)
+
     async def answer(self) -> Answer:
         """The next whole answer."""
         head = await self.read_head()
