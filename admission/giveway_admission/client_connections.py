@@ -1,0 +1,559 @@
+"""How do bytes on the data port become requests, and who may send how many of them?
+
+`ClientConnection` is one client's connection: requests on it are served one after the other, and
+what is sent ahead waits. It finds where heads and bodies end, and hands each request to an `Exchange`.
+
+What always holds
+- Nothing is taken from a stranger without bound: bytes of a head, number of headers, size of a
+  body, time for each of them, bytes sent ahead.
+- A body up to a limit is held here; of a longer one only the first part, and the rest stays in the
+  socket until the engine takes it.
+- That a client has gone is seen also while nothing is read from it (`leaving`), queued or not. A
+  client that shuts its sending side counts as gone, as it does for vLLM.
+- After a refusal that leaves a body unread the connection is closed in a way that lets the client
+  see the answer (A19).
+"""
+
+import asyncio
+import contextlib
+from enum import Enum, auto
+from typing import TYPE_CHECKING, cast
+
+import httptools
+
+from giveway_admission.answers import make_error
+from giveway_admission.deadlines import Deadline
+from giveway_admission.exchanges import Exchange
+from giveway_admission.outcomes import Outcome
+from giveway_admission.request_heads import BadHeadError, HeadReader, RequestHead
+
+if TYPE_CHECKING:
+    from giveway_admission.proxying import Proxy
+
+_HEAD_END = b"\r\n\r\n"
+_SENT_AHEAD_BYTES = 64 * 1024
+"""More than this of the next requests is left in the socket while one is served."""
+_DRAINED_BYTES = 256 * 1024
+"""An unread body up to this is read and thrown away, to keep the connection."""
+_WRITE_BUFFER_BYTES = 64 * 1024
+"""More than this unsent to a client stops the reading from the engine."""
+_SLOWEST_BODY_BYTES = 256 * 1024
+"""In every body time-out a body has to bring this much, or end."""
+
+
+class _Phase(Enum):
+    """What the next bytes are."""
+
+    HEAD = auto()
+    BODY = auto()
+    """Of the request that is being read."""
+    PAUSED_BODY = auto()
+    """The first part of a large body is here; the rest comes when the engine takes it."""
+    STREAMED_BODY = auto()
+    """Goes to the engine as it comes."""
+    AHEAD = auto()
+    """Of the next request, while one is being served."""
+    UNWANTED = auto()
+    """Rest of a refused request's body."""
+    LAST = auto()
+    """Nobody cares: the connection ends."""
+
+
+class ClientConnection(asyncio.Protocol):
+    """One client."""
+
+    __slots__ = (
+        *("_ahead", "_body", "_body_bytes", "_body_checked", "_body_done", "_comments"),
+        *("_comments_s", "_congested", "_deadline", "_exchange", "_head", "_head_bytes", "_paused"),
+        *("_head_reader", "_parser", "_phase", "_proxy", "_remaining", "_tail", "_transport"),
+        *("_unsent", "_write", "_headers_done", "_watched", "ip"),
+    )
+
+    def __init__(self, proxy: "Proxy") -> None:
+        self._proxy = proxy
+        self._transport: asyncio.Transport | None = None
+        self._exchange: Exchange | None = None
+        self._head_reader = HeadReader(proxy.settings.maximum_headers)
+        self._deadline = Deadline(proxy.loop, self._too_late)
+        self._comments: Deadline | None = None
+        self._comments_s = 0.0
+        self._congested = False
+        self._paused = False
+        self._watched: int | None = None
+        self._unsent = 0
+        self._ahead = b""
+        self.ip = b"unknown"
+        self._expect_head()
+
+    def _expect_head(self) -> None:
+        self._parser = httptools.HttpRequestParser(self)
+        self._phase = _Phase.HEAD
+        self._tail = b""
+        self._head_bytes = 0
+        self._headers_done = False
+        self._head: RequestHead | None = None
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+        self._body_checked = 0
+        self._body_done = False
+        self._remaining = 0
+
+    # What the event loop tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        proxy = self._proxy
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self.ip = str(peer[0]).encode("ascii", "replace")
+        proxy.connections.add(self)
+        if len(proxy.connections) > proxy.connection_limit:
+            self._refuse(
+                Outcome.ENGINE_UNAVAILABLE, "Too many connections are open here.", status=503
+            )
+        else:
+            self._deadline.set_in(proxy.settings.keep_alive_s)
+
+    def data_received(self, data: bytes) -> None:
+        match self._phase:
+            case _Phase.HEAD:
+                self._read_head(data)
+            case _Phase.BODY | _Phase.STREAMED_BODY | _Phase.PAUSED_BODY:
+                self._read_body(data)
+            case _Phase.AHEAD:
+                self._ahead += data
+                if len(self._ahead) > _SENT_AHEAD_BYTES:
+                    self._pause()
+            case _Phase.UNWANTED:
+                self._throw_away(data)
+            case _Phase.LAST:
+                pass
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's name
+        self._transport = None
+        self._phase = _Phase.LAST
+        self._deadline.close()
+        self._stop_comments()
+        self._unwatch()
+        self._proxy.connection_closed(self)
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.client_left()
+
+    def pause_writing(self) -> None:
+        self._congested = True
+        if self._exchange is not None:
+            self._exchange.client_congested(True)
+        self._watch_writing()
+
+    def resume_writing(self) -> None:
+        self._congested = False
+        if self._exchange is not None:
+            self._exchange.client_congested(False)
+            self._deadline.clear()
+        elif self._phase is _Phase.HEAD:
+            self._deadline.set_in(self._proxy.settings.keep_alive_s)
+
+    # What the parser tells.
+
+    def on_url(self, piece: bytes) -> None:
+        self._head_reader.add_target(piece)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_reader.add_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._headers_done = True
+
+    def on_body(self, body: bytes) -> None:
+        self._take_body(body)
+
+    def on_message_begin(self) -> None:
+        if self._body_done:  # the next request right behind a chunked body: see `_read_chunked`
+            raise _SentAheadError
+
+    def on_message_complete(self) -> None:
+        self._body_done = True
+
+    # Heads.
+
+    def _read_head(self, data: bytes) -> None:
+        while True:
+            tail = self._tail
+            end = (tail + data if tail else data).find(_HEAD_END)
+            cut = len(data) if end < 0 else end + len(_HEAD_END) - len(tail)
+            piece = data if cut == len(data) else data[:cut]
+            self._head_bytes += len(piece)
+            if self._head_bytes > self._proxy.settings.maximum_head_bytes:
+                self._refuse(Outcome.INVALID_REQUEST, "The request head is too large.", status=431)
+                return
+            try:
+                self._parser.feed_data(piece)
+            except httptools.HttpParserUpgrade:
+                pass  # judged with the headers
+            except httptools.HttpParserCallbackError as error:
+                cause = error.__context__
+                self._refuse_head(cause if isinstance(cause, BadHeadError) else None)
+                return
+            except httptools.HttpParserError:
+                self._refuse_head(None)
+                return
+            if self._headers_done:
+                break
+            if end < 0:
+                if self._head_bytes == len(piece):  # the first bytes of a request
+                    self._deadline.set_in(self._proxy.settings.header_timeout_s)
+                self._tail = (tail + data)[-3:]
+                return
+            data, self._tail = data[cut:], b""  # empty lines before a request
+            if not data:
+                return
+        parser = self._parser
+        try:
+            head = self._head_reader.finish(parser.get_method(), parser.get_http_version())
+        except BadHeadError as error:
+            self._refuse_head(error)
+            return
+        self._begin(head, data[cut:] if cut < len(data) else b"")
+
+    def _begin(self, head: RequestHead, rest: bytes) -> None:
+        """A head is complete; `rest` came behind it."""
+        self._deadline.clear()
+        self._head = head
+        self._remaining = head.content_length or 0
+        self._body_done = not head.has_body
+        self._exchange = exchange = Exchange(self._proxy, self, head)
+        self._phase = _Phase.BODY
+        if self._body_done:
+            self._ahead = rest
+            if exchange.begin():
+                self._phase = _Phase.AHEAD
+                exchange.body_arrived(b"", whole=True)
+            return
+        if len(rest) < self._remaining or head.chunked:
+            if not exchange.begin():
+                if rest and self._phase is _Phase.UNWANTED:
+                    self._throw_away(rest)
+                return
+            if head.expects_continue and not rest:
+                self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self._deadline.set_in(self._proxy.settings.body_timeout_s)
+            if rest:
+                self._read_body(rest)
+            return
+        # The usual case: the whole body came with the head.
+        self._ahead = rest[self._remaining :]
+        body = rest[: self._remaining] if self._ahead else rest
+        self._remaining = 0
+        self._body_done = True
+        if exchange.begin():
+            self._phase = _Phase.AHEAD
+            exchange.body_arrived(body, whole=True)
+
+    # Bodies.
+
+    def _read_body(self, data: bytes) -> None:
+        head = self._head
+        assert head is not None
+        if head.chunked:
+            self._read_chunked(data)
+        else:
+            if len(data) > self._remaining:
+                self._ahead = data[self._remaining :]
+                data = data[: self._remaining]
+            self._remaining -= len(data)
+            self._body_done = self._remaining == 0
+            self._take_body(data)
+        if self._phase is _Phase.BODY:
+            self._judge_body()
+        elif self._body_done and self._phase is _Phase.STREAMED_BODY:
+            self._deadline.clear()
+            self._phase = _Phase.AHEAD
+            if self._exchange is not None:
+                self._exchange.body_ended()
+
+    def _read_chunked(self, data: bytes) -> None:
+        exchange = self._exchange
+        assert exchange is not None
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            if not self._body_done:
+                exchange.body_malformed()
+                return
+            # What came behind the body in the same packet is not taken apart: the connection is
+            # closed after this answer, and the client sends it again (RFC 9112, 9.3.2).
+            assert self._head is not None
+            self._head.keep_alive = False
+
+    def _take_body(self, data: bytes) -> None:
+        self._body_bytes += len(data)
+        exchange = self._exchange
+        if exchange is None:
+            return
+        if self._body_bytes > self._proxy.settings.maximum_body_bytes:
+            if self._phase is not _Phase.LAST:
+                exchange.body_too_large()
+        elif self._phase is _Phase.STREAMED_BODY:
+            exchange.more_body(data)
+        else:
+            self._body.append(data)
+
+    def _judge_body(self) -> None:
+        """Is enough of the body here to go on?"""
+        exchange = self._exchange
+        if exchange is None:
+            return
+        if self._body_done:
+            self._deadline.clear()
+            self._phase = _Phase.AHEAD
+        elif (
+            self._body_bytes >= self._proxy.settings.buffered_body_bytes
+            and not exchange.wants_whole_body
+        ):
+            self._deadline.clear()
+            self._phase = _Phase.PAUSED_BODY
+            self._pause()
+        else:
+            return
+        parts, self._body = self._body, []
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        exchange.body_arrived(body, whole=self._body_done)
+
+    def read_on(self) -> None:
+        """The engine takes the rest of the large body now: let it come, after what is at hand."""
+        self._proxy.loop.call_soon(self._stream_body)
+
+    def _stream_body(self) -> None:
+        exchange = self._exchange
+        if exchange is None or self._phase is not _Phase.PAUSED_BODY:
+            return
+        self._phase = _Phase.STREAMED_BODY
+        parts, self._body = self._body, []
+        for part in parts:  # what the loop had read already when reading was paused
+            exchange.more_body(part)
+        self._body_checked = self._body_bytes
+        self._deadline.set_in(self._proxy.settings.body_timeout_s)
+        self._resume()
+        if self._body_done:
+            self._deadline.clear()
+            self._phase = _Phase.AHEAD
+            exchange.body_ended()
+
+    def hold_body(self, held: bool) -> None:
+        """The engine takes the body more slowly than it comes, or keeps up again."""
+        if self._phase is _Phase.STREAMED_BODY:
+            if held:
+                self._pause()
+            else:
+                self._resume()
+
+    # For the exchange.
+
+    @property
+    def keeps_alive(self) -> bool:
+        """Another request may follow on this connection."""
+        head = self._head
+        return (
+            head is not None
+            and head.keep_alive
+            and not self._proxy.draining
+            and (self._body_done or self._may_throw_away(head))
+        )
+
+    def _may_throw_away(self, head: RequestHead) -> bool:
+        return not head.chunked and not head.expects_continue and self._remaining <= _DRAINED_BYTES
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def comment_every(self, interval_s: float) -> None:
+        """Let the exchange comment its waiting until its answer comes."""
+        self._comments_s = interval_s
+        self._comments = Deadline(self._proxy.loop, self._comment)
+        self._comments.set_in(interval_s)
+
+    def _comment(self) -> None:
+        exchange = self._exchange
+        if exchange is None or not exchange.awaits_answer or self._comments is None:
+            return
+        if not self._congested:
+            exchange.keep_waiting()
+        self._comments.set_in(self._comments_s)
+
+    def _stop_comments(self) -> None:
+        if self._comments is not None:
+            self._comments.close()
+            self._comments = None
+
+    def end_exchange(self, *, close: bool) -> None:
+        """The answer is written: next request, or end."""
+        close = close or not self.keeps_alive
+        self._exchange = None
+        self._stop_comments()
+        if self._transport is None:
+            return
+        if self._body_done:
+            if close:
+                self._close()
+            else:
+                self._next_request()
+        elif close:
+            self._linger()
+        else:
+            self._phase = _Phase.UNWANTED
+            self._resume()
+            self._deadline.set_in(self._proxy.settings.body_timeout_s)
+
+    def break_off(self, *, hard: bool) -> None:
+        """The answer can't be completed: let the client see that it is cut."""
+        self._exchange = None
+        self._stop_comments()
+        self._phase = _Phase.LAST
+        if self._transport is not None:
+            if hard:
+                self._transport.abort()
+            else:
+                self._close()
+
+    def close_idle(self) -> None:
+        """The proxy ends: nothing more is served here, what is written still goes out."""
+        if self._exchange is None and self._phase is not _Phase.LAST:
+            self._close()
+
+    def cut(self) -> None:
+        """End at once, whatever is going on."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def exchange(self) -> Exchange | None:
+        """What is being served. None: nothing."""
+        return self._exchange
+
+    # Between requests.
+
+    def _next_request(self) -> None:
+        ahead, self._ahead = self._ahead, b""
+        self._expect_head()
+        self._resume()
+        if self._congested:
+            self._watch_writing()
+        else:
+            self._deadline.set_in(self._proxy.settings.keep_alive_s)
+        if ahead:
+            self._phase = _Phase.AHEAD  # until the loop comes to it, so that nobody starves
+            self._ahead = ahead
+            self._proxy.loop.call_soon(self._take_ahead)
+
+    def _take_ahead(self) -> None:
+        if self._phase is _Phase.AHEAD and self._exchange is None:
+            ahead, self._ahead = self._ahead, b""
+            self._phase = _Phase.HEAD
+            self._read_head(ahead)
+
+    def _throw_away(self, data: bytes) -> None:
+        if len(data) > self._remaining:
+            self._ahead = data[self._remaining :]
+            data = data[: self._remaining]
+        self._remaining -= len(data)
+        if self._remaining == 0:
+            self._next_request()
+
+    def _refuse_head(self, error: BadHeadError | None) -> None:
+        if error is None:
+            self._refuse(Outcome.INVALID_REQUEST, "The request is not valid HTTP.")
+        else:
+            self._refuse(Outcome.INVALID_REQUEST, str(error), status=error.status)
+
+    def _refuse(self, outcome: Outcome, message: str, *, status: int | None = None) -> None:
+        """Answer what can't be read as a request, and end."""
+        self._proxy.metrics.refused_early(outcome)
+        hint_s = 1.0 if status == 503 else None
+        error = make_error(outcome, message, status=status, retry_after_s=hint_s)
+        self.write(error.encode(close=True))
+        self._linger()
+
+    # Ends.
+
+    def _close(self) -> None:
+        """End after what is written has gone out."""
+        self._phase = _Phase.LAST
+        if self._transport is not None:
+            self._transport.close()
+            self._unsent = self._transport.get_write_buffer_size()
+            self._deadline.set_in(self._proxy.settings.write_timeout_s)
+
+    def _linger(self) -> None:
+        """As `_close`, though the client still sends: wait for its end a little, so that what it
+        has sent does not make the system throw away our answer."""
+        self._phase = _Phase.LAST
+        if self._transport is None:
+            return
+        self._resume()
+        with contextlib.suppress(OSError, RuntimeError):
+            self._transport.write_eof()
+        self._deadline.set_in(self._proxy.settings.linger_s)
+
+    def _too_late(self) -> None:
+        """Something took too long."""
+        transport, exchange = self._transport, self._exchange
+        if transport is None:
+            return
+        settings = self._proxy.settings
+        if self._congested:
+            unsent = transport.get_write_buffer_size()
+            if unsent < self._unsent:
+                self._watch_writing()
+            else:
+                transport.abort()
+        elif exchange is not None and self._phase in (_Phase.BODY, _Phase.STREAMED_BODY):
+            if self._body_bytes - self._body_checked >= _SLOWEST_BODY_BYTES or self._paused:
+                self._body_checked = self._body_bytes
+                self._deadline.set_in(settings.body_timeout_s)
+            else:
+                exchange.body_too_slow()
+        elif self._phase is _Phase.HEAD and self._head_bytes:
+            self._refuse(Outcome.INVALID_REQUEST, "The request head came too slowly.", status=408)
+        elif self._phase is _Phase.HEAD and not transport.get_write_buffer_size():
+            transport.close()
+        else:
+            transport.abort()
+
+    def _watch_writing(self) -> None:
+        if self._transport is not None:
+            self._unsent = self._transport.get_write_buffer_size()
+            self._deadline.set_in(self._proxy.settings.write_timeout_s)
+
+    # Reading and not reading.
+
+    def _pause(self) -> None:
+        transport = self._transport
+        if transport is None or self._paused or transport.is_closing():
+            return
+        self._paused = True
+        transport.pause_reading()
+        self._watched = self._proxy.leaving.watch(transport, self.cut)
+
+    def _resume(self) -> None:
+        transport = self._transport
+        if transport is None or not self._paused:
+            return
+        self._paused = False
+        self._unwatch()
+        if not transport.is_closing():
+            transport.resume_reading()
+
+    def _unwatch(self) -> None:
+        if self._watched is not None:
+            self._proxy.leaving.unwatch(self._watched)
+            self._watched = None
+
+
+class _SentAheadError(Exception):
+    """Stops the parser behind a chunked body."""
