@@ -51,7 +51,7 @@ class LocalPolicies:
         policies, unclear = self._choose(policies, last.document)
         faults += unclear
         for _ in range(MOST_ROUNDS):
-            compilation = compile_policies(policies, tenants)
+            compilation = compile_policies(policies, tenants, in_force=last.good.tenants.values())
             faults += compilation.faults
             if not compilation.faulty:
                 break

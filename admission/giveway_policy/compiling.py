@@ -2,10 +2,10 @@
 
 The one function that compiles, whoever calls it: a proxy for its files, the operator for a cluster.
 It reads nothing. A resource that does not make sense is left out alone and named; the others take
-effect. Of two that claim the same the first one given keeps it.
+effect. Of two that claim the same the one that has it in force keeps it, else the first one given.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -48,12 +48,18 @@ def compile_policies(
     policies: Sequence[Candidate[SLOPolicy]],
     tenants: Sequence[Candidate[TenantPriority]],
     *,
+    in_force: Iterable[Candidate[TenantPriority]] = (),
     epoch: int = 0,
     generation: int = 1,
     share: float = 1.0,
 ) -> Compilation:
-    """One document for each policy that makes sense, with all tenants that do under it."""
+    """One document for each policy that makes sense, with all tenants that do under it.
+
+    `in_force` are tenants as they were until now: no edit elsewhere takes away what is theirs.
+    """
     faults: list[Fault] = []
+    owners = {claim: each.key for each in in_force for claim, _, _ in _claims(each)}
+    tenants = sorted(tenants, key=lambda each: _trespasses(each, owners))
     good_policies = [each for each in _first_of_each(policies, faults) if _is_sound(each, faults)]
     good_tenants = list(_without_conflicts(_sound_tenants(tenants, faults), faults))
     documents = []
@@ -140,6 +146,15 @@ def _without_conflicts(
             for claim, path, _ in claims:
                 owners.setdefault(claim, (candidate, path))
             yield candidate
+
+
+def _trespasses(
+    candidate: Candidate[TenantPriority], owners: dict[tuple[str, str], ResourceKey]
+) -> bool:
+    """Whether it claims what another one has until now; such are looked at last."""
+    return any(
+        owners.get(claim, candidate.key) != candidate.key for claim, _, _ in _claims(candidate)
+    )
 
 
 def _claims(

@@ -90,7 +90,7 @@ def _read_file(file: FilePath, reading: Reading, limit: int) -> int:
     try:
         data = read_bytes(file, limit=min(limit, LARGEST_FILE_BYTES))
     except OSError as error:
-        _unreadable(reading, file, _os_reason(error), "make it a readable file")
+        _unreadable(reading, file, _os_reason(error), "name a readable file or folder")
         return 0
     if data is None:
         _unreadable(
