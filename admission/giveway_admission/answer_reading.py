@@ -64,6 +64,7 @@ class AnswerReader:
     __slots__ = (
         "_dialect",
         "_document",
+        "_line_ends",
         "_lines",
         "_named_delta",
         "_pending",
@@ -97,6 +98,7 @@ class AnswerReader:
         self._skipping = False
         self._prefixes: tuple[bytes, ...] = ()
         self._suffixes: tuple[bytes, ...] = ()
+        self._line_ends: tuple[bytes, ...] = ()
         self._lines = 0
         self._named_delta = b""
 
@@ -164,8 +166,9 @@ class AnswerReader:
 
     def _read_line(self, line: bytes) -> None:
         """One line of a stream, without its end. Comments, names and ids say nothing to us."""
-        if line.endswith(b"\r"):
-            line = line[:-1]
+        if line.startswith(self._prefixes) and line.endswith(self._line_ends):
+            self.events += 1  # an ordinary one among others in one piece
+            return
         if not line.startswith(b"data:"):
             self._named_delta = line if _NAMED_DELTA.fullmatch(line) else b""
             return
@@ -277,6 +280,7 @@ class AnswerReader:
             self._prefixes += (prefix,)
         if suffix not in self._suffixes:
             self._suffixes += (suffix,)
+            self._line_ends += (suffix[:-2],)
 
     def _read_document(self) -> None:
         head, tail, whole = self._document.parts()

@@ -202,7 +202,7 @@ def _read_prefix(
         start = body_splicing.object_start(prefix)
     except MalformedBodyError:
         raise InvalidRequestError("The body has to be a JSON object") from None
-    # Any of these may still come. Without this a missing max_tokens would count as its default.
+    # Either may still come: no default of max_tokens counts, and a priority has to be expected.
     fields: dict[str, object] = {"max_tokens": None, "priority": None}
     long_fields = RAW_FIELDS[BODIES[endpoint.dialect]]
     try:
@@ -217,7 +217,6 @@ def _read_prefix(
         facts,
         prompt_tokens=_guess_prompt(prefix, rest, estimates) if endpoint.runs_model else 1,
         can_ask_usage=False,
-        priority_in_body=True,
     )
 
 

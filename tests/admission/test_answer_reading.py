@@ -158,7 +158,29 @@ def test_all_at_once_equals_byte_by_byte(number: int) -> None:
     assert _read(endpoint, body.splitlines(keepends=True)) == expected
     events = [event + b"\n\n" for event in body.split(b"\n\n")]
     events[-1] = events[-1][:-2]
-    assert _read(endpoint, events) == expected
+    for size in (1, 2, 3):
+        groups = [b"".join(events[at : at + size]) for at in range(0, len(events), size)]
+        assert _read(endpoint, groups) == expected
+
+
+@given(st.sampled_from(STREAMS), st.lists(st.booleans(), min_size=1, max_size=8))
+def test_events_in_one_piece_are_all_read(stream: tuple[Endpoint, bytes], cuts: list[bool]) -> None:
+    """Events that came together, in any groups: none is taken for part of another (A12)."""
+    endpoint, body = stream
+    pieces = [b""]
+    for number, line in enumerate(body.splitlines(keepends=True)):
+        pieces[-1] += line
+        if cuts[number % len(cuts)]:
+            pieces.append(b"")
+    assert _read(endpoint, pieces) == _read(endpoint, [body])
+
+
+def test_an_event_behind_an_unfinished_line_is_part_of_it() -> None:
+    """However much the piece looks like an event of its own."""
+    reader = _reader(CHAT)
+    for piece in (ROLE, TOKENS[0], TOKENS[0], b": a comment, not yet ended; ", TOKENS[0]):
+        reader.feed(piece)
+    assert reader.events == 2
 
 
 @given(st.sampled_from(STREAMS), places)
@@ -370,13 +392,16 @@ def test_an_unread_answer_shows_only_that_it_began() -> None:
 def test_an_endless_line_is_not_kept() -> None:
     """Memory stays bounded, and the stream after it is read."""
     reader = _reader(CHAT)
+    reader.feed(ROLE + TOKENS[0])
     reader.feed(b'data: {"x":"')
     for _ in range(4 * LONGEST_LINE_BYTES // 65_536):
         reader.feed(b"x" * 65_536)
-    reader.feed(TOKENS[0] + ROLE + TOKENS[0] + USAGE + DONE)
+    reader.feed(b"x" * (LONGEST_LINE_BYTES + 1))
+    reader.feed(TOKENS[0])
+    reader.feed(ROLE + TOKENS[0] + USAGE + DONE)
     reader.end()
     assert reader.usage == Usage(prompt_tokens=9, output_tokens=5)
-    assert reader.events == 1, "what stands in the endless line is no event"
+    assert reader.events == 2, "what stands in the endless line is no event"
 
 
 def test_what_is_charged_is_reported_or_else_counted() -> None:

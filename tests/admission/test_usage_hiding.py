@@ -107,6 +107,14 @@ def test_an_endless_event_is_passed_on_in_pieces() -> None:
     assert USAGE not in passed
 
 
+@given(places)
+def test_a_long_event_passes_in_any_cut(at: list[int]) -> None:
+    """Also one that would be hidden if it were shorter, and one that never ends."""
+    usage = _event({"choices": [], "usage": {}, "x": "x" * LONGEST_HELD_BYTES})
+    unfinished = b"data: " + b"y" * LONGEST_HELD_BYTES + b"\n"
+    assert _filter(cut(usage + unfinished, at)) == usage + unfinished
+
+
 @pytest.mark.parametrize(
     "name", [name for name in recordings.names() if name.endswith("stream-usage")]
 )
