@@ -17,7 +17,7 @@ _EVENT_END = re.compile(rb"\r?\n\r?\n")
 _LOOK_BACK = 3
 """How many bytes of an event's end may stand before a cut."""
 
-_CHOICES = b'"choices":['
+_CHOICES = b'"choices":[{'
 
 
 class UsageHider:
@@ -52,6 +52,9 @@ class UsageHider:
         return held
 
     def _filter(self, data: bytes) -> bytes:
+        if not self._held and data.endswith(b"\n\n") and b"[]" not in data:
+            self._learn(data)
+            return data  # whole events, none without choices
         passed: list[bytes] = []
         if self._passing:
             data = self._pass_long_event(data, passed)
@@ -64,7 +67,6 @@ class UsageHider:
                 start = match.end()
                 if not _is_usage_alone(event):
                     passed.append(event)
-                    self._learn(event)
             if start:
                 del self._held[:start]
             if len(self._held) > LONGEST_HELD_BYTES:
@@ -87,11 +89,12 @@ class UsageHider:
         self._passing = False
         return data[end:]
 
-    def _learn(self, event: bytes) -> None:
-        if self._ordinary == b"\n" and event.startswith(b"data: {"):
-            at = event.find(_CHOICES)
-            if at >= 0 and event[at + len(_CHOICES) :].startswith(b"{"):
-                self._ordinary = event[: at + len(_CHOICES) + 1]
+    def _learn(self, events: bytes) -> None:
+        """Remember how events with choices begin: the part before the choices never changes."""
+        if self._ordinary == b"\n" and events.startswith(b"data: {"):
+            at = events.find(_CHOICES, 0, events.index(b"\n"))
+            if at >= 0:
+                self._ordinary = events[: at + len(_CHOICES)]
 
 
 def _is_usage_alone(event: bytes) -> bool:
