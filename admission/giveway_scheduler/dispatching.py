@@ -58,7 +58,7 @@ class Dispatcher:
         service_class.queue.charge(entry.flow, entry.service_tokens)
         service_class.dispatches.add(1.0, now_s=now_s)
         self.picker.charge(service_class, requests=1, tokens=entry.counted_tokens, now_s=now_s)
-        self._seats.take(service_class)
+        self._seats.take(service_class, now_s=now_s)
         entry.tenant.running += 1
         self._gate.enter(entry, now_s=now_s)
         entry.is_dispatched = True

@@ -1,8 +1,9 @@
 """What the scheduler itself knows of one request while it is alive.
 
 An `Entry` lives from `offer` to its one final outcome. It is either waiting (in the queue of
-`service_class`, in the flow of `tenant`) or dispatched. `home_*` is what the request asked for;
-`service_class` and `tenant` differ from it only while the entry is lifted (A9).
+`service_class`, in the flow of `tenant`) or dispatched. `home_class` and
+`request.tenant` are its own; `service_class` and `tenant` differ from them only while the entry is
+lifted (A9).
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ class Entry:
         "dispatched_s",
         "flow",
         "home_class",
-        "home_tenant",
         "is_dispatched",
         "is_late",
         "is_waiting",
@@ -63,7 +63,6 @@ class Entry:
         """Place in the order of arrival; kept when it is requeued or lifted."""
         self.home_class = service_class
         self.service_class = service_class
-        self.home_tenant = tenant
         self.tenant = tenant
         self.flow: Flow | None = None
         """The flow it waits in, or was dispatched from. None: it was not in a queue yet."""

@@ -19,7 +19,7 @@ from giveway_scheduler.entries import Entry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """What is to be done that the newcomer may stay."""
+    """What is to be done about a newcomer that has to wait."""
 
     leaving: tuple[Entry, ...] = ()
     refused: RejectReason | None = None
@@ -29,42 +29,46 @@ class Room:
 ROOM = Room()
 
 
-def room_in_class(newcomer: Entry) -> Room:
-    """Keep the newcomer's class within its capacity. The newcomer is in its queue already."""
-    service_class = newcomer.service_class
-    queue = service_class.queue
-    if len(queue) <= service_class.settings.queue_capacity:
-        return ROOM
-    largest, flow = queue.largest_flow, newcomer.flow
-    assert largest is not None
-    assert flow is not None
-    if largest is flow or len(largest.entries) <= len(flow.entries):
-        return Room(refused=RejectReason.CLASS_QUEUE_FULL)
-    return Room(leaving=(next(reversed(largest.entries.values())),))
-
-
-def room_in_all(
-    newcomer: Entry,
-    classes: Sequence[ServiceClass],
-    *,
-    excess_entries: int,
-    excess_bytes: int,
+def make_room(
+    newcomer: Entry, classes: Sequence[ServiceClass], *, excess_entries: int, excess_bytes: int
 ) -> Room:
-    """Make the excess, to which the newcomer contributes, go away."""
-    if excess_entries <= 0 and excess_bytes <= 0:
-        return ROOM
-    below = classes[newcomer.service_class.rank + 1 :]
+    """Find room for a newcomer that is in its queue already.
+
+    The excess is what all queues hold together, the newcomer included, above what they may hold.
+    """
+    service_class = newcomer.service_class
+    if len(service_class.queue) <= service_class.settings.queue_capacity:
+        if excess_entries <= 0 and excess_bytes <= 0:
+            return ROOM
+        leaving: list[Entry] = []
+    else:
+        rival = _newest_of_larger_tenant(newcomer)
+        if rival is None:
+            return Room(refused=RejectReason.CLASS_QUEUE_FULL)
+        leaving = [rival]
+        excess_entries -= 1
+        excess_bytes -= rival.request.size_bytes
+    below = classes[service_class.rank + 1 :]
     if (
         sum(len(each.queue) for each in below) < excess_entries
         or sum(each.queue.bytes for each in below) < excess_bytes
     ):
         return Room(refused=RejectReason.QUEUE_FULL)
-    leaving: list[Entry] = []
-    for service_class in reversed(below):
-        for entry in reversed(service_class.queue.entries.values()):
+    for lower_class in reversed(below):
+        for entry in reversed(lower_class.queue.entries.values()):
             if excess_entries <= 0 and excess_bytes <= 0:
                 return Room(leaving=tuple(leaving))
             leaving.append(entry)
             excess_entries -= 1
             excess_bytes -= entry.request.size_bytes
     return Room(leaving=tuple(leaving))
+
+
+def _newest_of_larger_tenant(newcomer: Entry) -> Entry | None:
+    """The newest entry of the tenant with most entries in the newcomer's class, if that is more."""
+    largest, flow = newcomer.service_class.queue.largest_flow, newcomer.flow
+    assert largest is not None
+    assert flow is not None
+    if largest is flow or len(largest.entries) <= len(flow.entries):
+        return None
+    return next(reversed(largest.entries.values()))

@@ -172,6 +172,8 @@ class ClassQueue:
         if self.order is Order.FAIR_SHORTEST_FIRST:
             had_prompts = len(flow.prompts) > 0
             self._enter_stage(flow, entry)
+        else:
+            entry.is_late = False
         if not flow.is_held and (was_empty or is_first or not had_prompts):
             self._make_ready(flow)
 

@@ -33,7 +33,7 @@ from giveway_scheduler.eligibility import Eligibility
 from giveway_scheduler.entries import Entry
 from giveway_scheduler.gating import PromptGate
 from giveway_scheduler.inheriting import Inheritance
-from giveway_scheduler.making_room import Room, room_in_all, room_in_class
+from giveway_scheduler.making_room import make_room
 from giveway_scheduler.picking import make_picker
 from giveway_scheduler.preempting import Preemption
 from giveway_scheduler.reporting import class_statistics, tenant_statistics
@@ -111,6 +111,7 @@ class Scheduler:
         self._follow_algorithm()
         self._place(self._inheritance.refresh(self._entries.values()))
         self._follow_times_to_live()
+        self._expire(decisions)
         return self._fill(decisions)
 
     def offer(self, request: Request, *, now_s: float) -> tuple[Decision, ...]:
@@ -121,7 +122,10 @@ class Scheduler:
         entry = self._admit(request)
         relatives = self._inheritance.join(entry)
         if entry.lifted_by is not None:
+            own_tenant = entry.tenant
             self._stand_in(entry)
+            if entry.tenant is not own_tenant:
+                self._tenants.rest(own_tenant)
         if entry.service_class.settings.over_limit is OverLimit.REJECT:
             shortage = self._reservations.shortage(entry, now_s=now_s)
             if shortage is not None:
@@ -138,8 +142,8 @@ class Scheduler:
             self._place(relatives)
         self._picker.arrived(entry, now_s=now_s)
         self._fill(decisions, newcomer=entry)
-        if entry.is_waiting:
-            self._keep_in_bounds(entry, decisions)
+        if entry.is_waiting and self._keep_in_bounds(entry, decisions):
+            self._fill(decisions, newcomer=entry)  # who left may have kept another from going
         return tuple(decisions)
 
     def first_token(self, key: RequestKey, *, now_s: float) -> tuple[Decision, ...]:
@@ -276,42 +280,32 @@ class Scheduler:
         entry.deadline_s = _deadline_s(entry)
         return entry
 
-    def _keep_in_bounds(self, entry: Entry, decisions: list[Decision]) -> None:
-        """Let a newcomer that has to wait stay, if there is room or room can be made."""
-        if not self._make(room_in_class(entry), entry, decisions):
-            return
-        room = room_in_all(
-            entry,
-            self._classes,
-            excess_entries=self._room.count - self._settings.queue_capacity,
-            excess_bytes=self._room.bytes - self._settings.queue_bytes,
-        )
-        if self._make(room, entry, decisions):
-            self._room.watch(entry)
+    def _keep_in_bounds(self, newcomer: Entry, decisions: list[Decision]) -> bool:
+        """Let a newcomer that has to wait stay, if there is room or room can be made.
 
-    def _make(self, room: Room, newcomer: Entry, decisions: list[Decision]) -> bool:
-        """Carry out what making room found; False: the newcomer was refused."""
-        now_s = self._now_s
+        True if anybody had to leave.
+        """
+        now_s, settings = self._now_s, self._settings
+        room = make_room(
+            newcomer,
+            self._classes,
+            excess_entries=self._room.count - settings.queue_capacity,
+            excess_bytes=self._room.bytes - settings.queue_bytes,
+        )
         if room.refused is not None:
             self._remove(newcomer)
+            hint_s = retry_after_s(newcomer.service_class, now_s=now_s)
             decisions.append(
-                Reject(
-                    request=newcomer.request,
-                    reason=room.refused,
-                    retry_after_s=retry_after_s(newcomer.service_class, now_s=now_s),
-                )
+                Reject(request=newcomer.request, reason=room.refused, retry_after_s=hint_s)
             )
-            return False
+            return True
         for entry in room.leaving:
             self._remove(entry)
-            decisions.append(
-                Evict(
-                    request=entry.request,
-                    waited_s=now_s - entry.offered_s,
-                    retry_after_s=retry_after_s(entry.service_class, now_s=now_s),
-                )
-            )
-        return True
+            hint_s = retry_after_s(entry.service_class, now_s=now_s)
+            waited_s = now_s - entry.offered_s
+            decisions.append(Evict(request=entry.request, waited_s=waited_s, retry_after_s=hint_s))
+        self._room.watch(newcomer)
+        return len(room.leaving) > 0
 
     # Going
 
@@ -465,6 +459,7 @@ class Scheduler:
         """Put the entry in the place of its source, or in its own if it has none."""
         source = entry.lifted_by
         entry.service_class = entry.home_class if source is None else source.lift_class
+        entry.is_late = False
         name = entry.request.tenant if source is None else source.request.tenant
         entry.tenant = self._tenants.get(name, now_s=self._now_s)
 
@@ -498,6 +493,7 @@ class Scheduler:
                 continue
             if entry.is_waiting:
                 self._room.leave(entry)
+                entry.is_late = False
                 entry.service_class = lowest
                 self._room.enter(entry)
             else:

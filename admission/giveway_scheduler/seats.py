@@ -32,7 +32,7 @@ class Seats:
     __slots__ = (
         "_changed_s",
         "_concurrency",
-        "_was_reached",
+        "_reached_s",
         "batch_limit",
         "batch_running",
         "limit",
@@ -43,7 +43,8 @@ class Seats:
     def __init__(self, concurrency: Concurrency, *, now_s: float) -> None:
         self._concurrency = concurrency
         self._changed_s = now_s
-        self._was_reached = False
+        self._reached_s: float | None = None
+        """Since when a lowered limit has been known to be too low. None: it was not reached."""
         self.limit = concurrency.seats
         self.batch_limit = concurrency.batch_maximum
         self.running = 0
@@ -85,7 +86,7 @@ class Seats:
         batch_running = self.batch_running - (leaving.is_batch and not leaving.is_first)
         return not service_class.is_batch or batch_running < self.batch_limit
 
-    def take(self, service_class: ServiceClass) -> None:
+    def take(self, service_class: ServiceClass, *, now_s: float) -> None:
         """A request of this class takes a seat."""
         service_class.running += 1
         self.running += 1
@@ -93,8 +94,8 @@ class Seats:
             self.lower_running += 1
             if service_class.is_batch:
                 self.batch_running += 1
-        if self.running >= self.limit:
-            self._was_reached = True
+        if self.running >= self.limit and self._reached_s is None:
+            self._reached_s = now_s
 
     def give_back(self, service_class: ServiceClass) -> None:
         """A request of this class leaves its seat."""
@@ -115,22 +116,20 @@ class Seats:
         in_use = min(self.limit, max(self.running, 1))
         self.limit = max(1, int(in_use * DECREASE_RATIO))
         self._changed_s = now_s
-        self._was_reached = self.running >= self.limit
+        self._reached_s = now_s if self.running >= self.limit else None
 
     def grow(self, now_s: float) -> None:
         """Let a lowered limit grow, if it was used, by a seat for each interval."""
-        while self.limit < self._concurrency.seats and self._was_reached:
-            if now_s - self._changed_s < INCREASE_INTERVAL_S:
-                return
+        while (grows_s := self.next_event_s()) is not None and grows_s <= now_s:
             self.limit += 1
-            self._changed_s += INCREASE_INTERVAL_S
-            self._was_reached = self.running >= self.limit
+            self._changed_s = grows_s
+            self._reached_s = grows_s if self.running >= self.limit else None
 
     def next_event_s(self) -> float | None:
         """When the limit will grow. None: it will not, as things are."""
-        if self.limit < self._concurrency.seats and self._was_reached:
-            return self._changed_s + INCREASE_INTERVAL_S
-        return None
+        if self._reached_s is None or self.limit >= self._concurrency.seats:
+            return None
+        return self._reached_s + INCREASE_INTERVAL_S
 
     def configure(self, concurrency: Concurrency, classes: tuple[ServiceClass, ...]) -> None:
         """Follow new settings, and count anew by the classes' new ranks and kinds."""

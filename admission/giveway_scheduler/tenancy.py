@@ -99,6 +99,8 @@ class Tenants:
         """The tenant has one request less; remember it among the idle if that was the last."""
         if tenant.queued or tenant.running or tenant.is_named:
             return
+        if self._tenants.get(tenant.name) is not tenant:
+            return  # forgotten meanwhile
         self._idle[tenant.name] = tenant
         self._idle.move_to_end(tenant.name)
         self._trim()
