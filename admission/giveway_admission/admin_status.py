@@ -78,7 +78,7 @@ class StatusWriter:
         ready, reasons = state.ready()
         return {
             "version": state.version,
-            "uptime_s": round(time.monotonic() - self._started_s, 1),
+            "uptime_s": round(time.monotonic() - self._started_s, 3),
             "ready": ready,
             "reasons": [clean_text(reason) for reason in reasons],
             "engine": _engine(state.engine_reading, up=state.engine_up),
