@@ -1,15 +1,16 @@
 """Which policy do the resources in a file or folder make?
 
-Each reading compiles anew from what is there and the last good version of what is not good.
+Each reading compiles anew from what is there and the last good version of what is not good. All
+policies of the folder are compiled, since a tenant may be meant for any of them; one is chosen.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from giveway_policy.compiling import Candidate, Compilation, compile_policies
-from giveway_policy.documents import PolicyDocument, PolicyName, renumber
+from giveway_policy.documents import PolicyDocument, renumber
 from giveway_policy.faults import Fault, FaultKind, ResourceKey
 from giveway_policy.loading import Loading, load_path
 from giveway_policy.reading import SUFFIXES
@@ -45,11 +46,9 @@ class LocalPolicies:
 
     def read(self, last: SourceReading) -> SourceReading:
         loading = load_path(self._path)
-        faults = [each for each in loading.faults if self._concerns_us(each)]
+        faults = list(loading.faults)
         policies = self._with_kept(loading.policies, last.good.policies, loading)
         tenants = self._with_kept(loading.tenants, last.good.tenants, loading)
-        policies, unclear = self._choose(policies, last.document)
-        faults += unclear
         for _ in range(MOST_ROUNDS):
             compilation = compile_policies(policies, tenants, in_force=last.good.tenants.values())
             faults += compilation.faults
@@ -57,14 +56,16 @@ class LocalPolicies:
                 break
             policies = _with_last_good(policies, last.good.policies, compilation.faulty)
             tenants = _with_last_good(tenants, last.good.tenants, compilation.faulty)
-        if not compilation.documents:
+        document, unclear = self._choose(compilation.documents, last.document)
+        faults += unclear
+        if document is None:
             if not faults:
                 faults.append(self._fault("there is no SLOPolicy in it", "add one"))
             watched = last.watched | loading.key_files
             return replace(last, faults=_marked(faults, last.good), watched=watched)
         good = _good_of(policies, tenants, compilation)
         return SourceReading(
-            document=_numbered(compilation.documents[0], last.document),
+            document=_numbered(document, last.document),
             faults=_marked(faults, good),
             good=good,
             watched=loading.key_files,
@@ -86,32 +87,27 @@ class LocalPolicies:
         lost -= {each.key for each in loaded}
         return loaded + [each for key, each in good.items() if key in lost]
 
-    def _concerns_us(self, fault: Fault) -> bool:
-        key = fault.resource
-        return key is None or key.kind != "SLOPolicy" or self._is_wanted(key)
-
-    def _is_wanted(self, key: ResourceKey) -> bool:
-        return is_named(_policy_name(key), self._policy_name)
-
     def _choose(
-        self, policies: list[Candidate[SLOPolicy]], current: PolicyDocument | None
-    ) -> tuple[list[Candidate[SLOPolicy]], list[Fault]]:
-        """The policy to compile: the one that was named, or the only one.
+        self, documents: Sequence[PolicyDocument], current: PolicyDocument | None
+    ) -> tuple[PolicyDocument | None, list[Fault]]:
+        """The document of the policy that was named, or of the only one.
 
         When a second one comes along, the one in force stays, and goes on following its resource.
         """
-        wanted = [each for each in policies if self._is_wanted(each.key)]
-        if not wanted and policies:
-            names = ", ".join(sorted({str(_policy_name(each.key)) for each in policies}))
-            reason = f"there is no SLOPolicy {self._policy_name} in it"
-            return [], [self._fault(reason, f"name one of: {names}")]
-        names = ", ".join(sorted({str(_policy_name(each.key)) for each in wanted}))
-        if len({each.key for each in wanted}) < 2:
-            return wanted, []
-        in_force = [each for each in wanted if current and _policy_name(each.key) == current.policy]
-        return in_force, [
-            self._fault(f"there are several SLOPolicies: {names}", "choose one by --policy-name")
-        ]
+        wanted = [each for each in documents if is_named(each.policy, self._policy_name)]
+        if len(wanted) == 1:
+            return wanted[0], []
+        if wanted:
+            names = ", ".join(sorted(str(each.policy) for each in wanted))
+            reason = f"there are several SLOPolicies: {names}"
+            fault = self._fault(reason, "choose one by --policy-name")
+            in_force = [each for each in wanted if current and each.policy == current.policy]
+            return (in_force[0] if in_force else None), [fault]
+        if documents:
+            names = ", ".join(sorted(str(each.policy) for each in documents))
+            reason = f"there is no good SLOPolicy {self._policy_name} in it"
+            return None, [self._fault(reason, f"name one of: {names}")]
+        return None, []
 
     def _fault(self, reason: str, fix: str) -> Fault:
         return Fault(kind=FaultKind.MEANING, file=str(self._path), reason=reason, fix=fix)
@@ -165,7 +161,3 @@ def _numbered(document: PolicyDocument, current: PolicyDocument | None) -> Polic
     if current.hash == document.hash:
         return current
     return renumber(document, epoch=0, generation=current.generation + 1)
-
-
-def _policy_name(key: ResourceKey) -> PolicyName:
-    return PolicyName.model_construct(namespace=key.namespace, name=key.name)

@@ -8,20 +8,26 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from giveway_policy.compiling import compile_policies
-from giveway_policy.faults import Fault
-from giveway_policy.loading import Loading, load_path
+if TYPE_CHECKING:
+    from giveway_policy.faults import Fault
+    from giveway_policy.loading import Loading
 
-EXAMPLE = "example: giveway lint examples/"
+DESCRIPTION = """\
+Check SLOPolicy and TenantPriority resources without a cluster. Every fault is told with file,
+line, path, reason and fix. Other kinds of resources are ignored."""
+EPILOG = """\
+example:
+  giveway lint examples/
+
+Exit codes: 0 no fault, 1 faults, 2 wrong use."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Check SLOPolicy and TenantPriority resources without a cluster. Every fault is told with "
-        "file, line, path, reason and fix. Other kinds of resources are ignored."
-    )
-    parser.epilog = f"{EXAMPLE}\nexit status: 0 no fault, 1 faults, 2 wrong use"
+    """Nothing is imported here but the parser, so that --help answers at once."""
+    parser.description = DESCRIPTION
+    parser.epilog = EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a file or a folder")
     parser.add_argument(
@@ -40,16 +46,18 @@ def run(arguments: argparse.Namespace) -> int:
     if missing:
         return 2
     loading = load_paths(arguments.files)
-    faults = lint(loading)
+    faults, notes = lint(loading)
     sys.stdout.write(_written(faults, arguments.output))
-    for note in loading.notes:
+    for note in notes:
         sys.stderr.write(f"note: {note}\n")
     sys.stderr.write(_summary(loading, faults))
     return 1 if faults or not (loading.policies or loading.tenants) else 0
 
 
-def load_paths(paths: list[Path]) -> Loading:
+def load_paths(paths: list[Path]) -> "Loading":
     """Everything in all files and folders together, as if it lay in one folder."""
+    from giveway_policy.loading import Loading, load_path
+
     whole = Loading()
     for path in dict.fromkeys(paths):
         part = load_path(path)
@@ -60,14 +68,19 @@ def load_paths(paths: list[Path]) -> Loading:
     return whole
 
 
-def lint(loading: Loading) -> tuple[Fault, ...]:
-    """All faults, each once, by file and line."""
+def lint(loading: "Loading") -> "tuple[tuple[Fault, ...], list[str]]":
+    """All faults, each once, by file and line; and what is worth a note."""
+    from giveway_policy.compiling import compile_policies
+
     compilation = compile_policies(loading.policies, loading.tenants)
     faults = dict.fromkeys([*loading.faults, *compilation.faults])
-    return tuple(sorted(faults, key=lambda each: (each.file, each.line or 0)))
+    left_out = sorted({str(each.resource) for each in compilation.misfits})
+    notes = [str(note) for note in loading.notes]
+    notes += [f"{each} has classes of some of these policies only" for each in left_out]
+    return tuple(sorted(faults, key=lambda each: (each.file, each.line or 0))), notes
 
 
-def _written(faults: tuple[Fault, ...], output: str) -> str:
+def _written(faults: "tuple[Fault, ...]", output: str) -> str:
     if output == "table":
         return "".join(f"{fault}\n" for fault in faults)
     plain = [_plain(fault) for fault in faults]
@@ -78,7 +91,7 @@ def _written(faults: tuple[Fault, ...], output: str) -> str:
     return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
 
 
-def _plain(fault: Fault) -> dict[str, str | int | None]:
+def _plain(fault: "Fault") -> dict[str, str | int | None]:
     return {
         "kind": fault.kind.value,
         "file": fault.file,
@@ -90,7 +103,7 @@ def _plain(fault: Fault) -> dict[str, str | int | None]:
     }
 
 
-def _summary(loading: Loading, faults: tuple[Fault, ...]) -> str:
+def _summary(loading: "Loading", faults: "tuple[Fault, ...]") -> str:
     policies, tenants = len(loading.policies), len(loading.tenants)
     if faults:
         return f"{_counted(len(faults), 'fault', 'faults')}\n"

@@ -37,6 +37,8 @@ class Compilation:
     documents: tuple[PolicyDocument, ...]
     """One for each policy that makes sense, in the order given."""
     faults: tuple[Fault, ...]
+    misfits: tuple[Fault, ...] = ()
+    """Why a tenant that fits one policy is left out of another: not its author's mistake."""
 
     @property
     def faulty(self) -> frozenset[ResourceKey]:
@@ -55,28 +57,44 @@ def compile_policies(
 ) -> Compilation:
     """One document for each policy that makes sense, with all tenants that do under it.
 
+    A tenant is for all policies, and they may have different classes: one that fits none of them
+    has a fault, told as it is for the policy that it fits best.
+
     `in_force` are tenants as they were until now: no edit elsewhere takes away what is theirs.
     """
     faults: list[Fault] = []
     owners = {claim: each.key for each in in_force for claim, _, _ in _claims(each)}
     tenants = sorted(tenants, key=lambda each: _trespasses(each, owners))
-    good_policies = [each for each in _first_of_each(policies, faults) if _is_sound(each, faults)]
-    good_tenants = list(_without_conflicts(_sound_tenants(tenants, faults), faults))
-    documents = []
-    for policy in good_policies:
-        spec = policy.resource.spec
-        fitting = list(_fitting(good_tenants, spec, faults))
-        documents.append(
-            make_document(
-                PolicyName(namespace=policy.key.namespace, name=policy.key.name),
-                spec,
-                tenants=tuple(_tenant(each.resource.spec, each.key_digests) for each in fitting),
-                epoch=epoch,
-                generation=generation,
-                share=share,
-            )
+    sound = [each for each in _first_of_each(policies, faults) if _is_sound(each, faults)]
+    specs = [each.resource.spec for each in sound]
+    fitting: list[list[Candidate[TenantPriority]]] = [[] for _ in sound]
+    misfits: list[Fault] = []
+    for tenant in _without_conflicts(_sound_tenants(tenants, faults), faults):
+        found = [_faults_under(tenant, spec) for spec in specs]
+        for problems, tenants_of_policy in zip(found, fitting, strict=True):
+            if not problems:
+                tenants_of_policy.append(tenant)
+        if found and all(found):
+            nearest: list[Fault] = min(found, key=len)
+            faults += nearest
+        else:
+            misfits += [fault for problems in found for fault in problems]
+    documents = [
+        make_document(
+            PolicyName(namespace=policy.key.namespace, name=policy.key.name),
+            policy.resource.spec,
+            tenants=tuple(_tenant(each.resource.spec, each.key_digests) for each in fit),
+            epoch=epoch,
+            generation=generation,
+            share=share,
         )
-    return Compilation(documents=tuple(documents), faults=tuple(dict.fromkeys(faults)))
+        for policy, fit in zip(sound, fitting, strict=True)
+    ]
+    return Compilation(
+        documents=tuple(documents),
+        faults=tuple(dict.fromkeys(faults)),
+        misfits=tuple(dict.fromkeys(misfits)),
+    )
 
 
 def _first_of_each(
@@ -114,14 +132,9 @@ def _sound_tenants(
             yield candidate
 
 
-def _fitting(
-    candidates: Sequence[Candidate[TenantPriority]], spec: SLOPolicySpec, faults: list[Fault]
-) -> Iterator[Candidate[TenantPriority]]:
-    for candidate in candidates:
-        problems = check_tenant_under(candidate.resource.spec, spec)
-        faults.extend(each.located(candidate.origin, candidate.key) for each in problems)
-        if not problems:
-            yield candidate
+def _faults_under(candidate: Candidate[TenantPriority], spec: SLOPolicySpec) -> list[Fault]:
+    problems = check_tenant_under(candidate.resource.spec, spec)
+    return [each.located(candidate.origin, candidate.key) for each in problems]
 
 
 def _without_conflicts(

@@ -225,12 +225,23 @@ def test_the_generation_counts_changes_of_content(folder: Path) -> None:
 
 
 def test_one_of_several_policies_is_chosen_by_name(folder: Path) -> None:
-    """Faults of a policy that is not ours are not ours."""
-    (folder / "other.yaml").write_text(policy(60, name="other").replace("spec", "spek"))
-    (folder / "third.yaml").write_text(policy(50, name="third"))
-    follower = Follower(folder, policy_name="third")
+    """A tenant of the other policy's classes is no fault, and not in our document."""
+    (folder / "other.yaml").write_text(policy(50, name="other").replace("realtime", "gold"))
+    (folder / "gold.yaml").write_text(tenant("gold", maximum="gold"))
+    follower = Follower(folder, policy_name="other")
     assert follower.read().faults == ()
-    assert follower.weights["realtime"] == 50
+    assert [each.name for each in follower.document.tenants] == ["gold"]
+    assert follower.document.policy.name == "other"
+
+
+def test_a_fault_of_another_policy_is_told_and_changes_nothing(folder: Path) -> None:
+    (folder / "other.yaml").write_text(policy(50, name="other"))
+    follower = Follower(folder, policy_name="chat")
+    assert follower.read().faults == ()
+    (folder / "other.yaml").write_text(policy(40, name="other").replace("weight", "weigth"))
+    (folder / "policy.yaml").write_text(policy(60))
+    assert {str(each.resource) for each in follower.read().faults} == {"SLOPolicy other"}
+    assert follower.weights == {"realtime": 60, "acme": 1, "zeta": 1}
 
 
 def test_several_policies_without_a_name_are_a_fault(folder: Path) -> None:
@@ -253,7 +264,7 @@ def test_a_second_policy_does_not_displace_the_one_in_force(folder: Path) -> Non
 
 def test_a_name_that_is_not_there_is_a_fault(folder: Path) -> None:
     (fault,) = Follower(folder, policy_name="nobody").read().faults
-    assert fault.reason == "there is no SLOPolicy nobody in it"
+    assert fault.reason == "there is no good SLOPolicy nobody in it"
     assert fault.fix == "name one of: chat"
 
 

@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,6 +78,31 @@ def test_nothing_of_ours_gives_1(tmp_path: Path, capsys: pytest.CaptureFixture[s
     err = capsys.readouterr().err
     assert "ignored: kind ConfigMap" in err
     assert "neither an SLOPolicy nor a TenantPriority" in err
+
+
+def test_help_needs_nothing_but_the_parser() -> None:
+    """It answers at once: neither pydantic nor YAML is loaded for it."""
+    code = (
+        "import argparse, sys; from giveway_policy import command_lint as lint; "
+        "lint.add_arguments(argparse.ArgumentParser()); "
+        "print(sorted({'pydantic', 'yaml'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_a_folder_may_hold_several_policies_with_their_tenants(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What the help shows as its example has no fault."""
+    examples = Path(__file__).parents[2] / "examples"
+    assert _lint(examples) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "note: TenantPriority acme has classes of some of these policies only" in err
+    assert "3 SLOPolicies, 5 TenantPriorities: no fault" in err
 
 
 def test_tenants_alone_are_checked_as_far_as_possible(

@@ -54,13 +54,27 @@ def test_a_bad_policy_is_left_out_alone(tmp_path: Path) -> None:
 
 
 def test_each_policy_gets_the_tenants_that_fit_it(tmp_path: Path) -> None:
-    """A tenant is for the whole cluster; a policy without its class goes without it."""
+    """A tenant is for the whole cluster; a policy without its class goes without it, no fault."""
     other = POLICY.replace("name: chat", "name: other").replace("realtime", "gold")
     _, compilation = compile_text(tmp_path, f"{other}---\n{BOTH}")
     tenants = {each.policy.name: len(each.tenants) for each in compilation.documents}
     assert tenants == {"other": 0, "chat": 1}
+    assert compilation.faults == ()
+    (misfit,) = compilation.misfits
+    assert "there is no class realtime" in misfit.reason
+
+
+def test_a_tenant_that_fits_no_policy_is_told_of_the_one_it_fits_best(tmp_path: Path) -> None:
+    """A typo in one field is one fault, however many policies there are."""
+    other = POLICY.replace("name: chat", "name: other").replace("realtime", "gold")
+    typo = TENANT + "  defaultClass: bach\n"
+    _, compilation = compile_text(tmp_path, f"{other}---\n{POLICY}---\n{typo}")
     (fault,) = compilation.faults
-    assert "there is no class realtime" in fault.reason
+    assert (fault.path, fault.reason) == (
+        "spec.defaultClass",
+        "there is no class bach in the policy",
+    )
+    assert compilation.misfits == ()
 
 
 HEADER = "  recognizedBy: [{header: {name: X-Tenant, value: same}}]\n"
