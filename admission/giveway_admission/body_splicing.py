@@ -25,6 +25,9 @@ _QUOTE = ord('"')
 _COMMA = ord(",")
 _BRACE = ord("}")
 
+LONGEST_SCANNED_BYTES = 256 * 1024
+"""A scan of so much that is made to be slow takes some 50 ms; nothing else runs meanwhile."""
+
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -134,14 +137,25 @@ def with_usage_asked(body: bytes) -> bytes:
 def with_priority(body: bytes, priority: int | None) -> bytes:
     """The body with this `priority` as its only one; None: with none. Else byte-identical.
 
-    Raises `MalformedBodyError` for a body that is not one JSON object.
+    A body that is too long to be scanned gets ours as its last, which is the one that counts (0,
+    the engine's default, for None); if it does not end like an object, it is none, and stays.
+    Raises `MalformedBodyError` for a shorter body that is not one JSON object.
     """
+    if len(body) > LONGEST_SCANNED_BYTES:
+        return _append_priority(body, priority or 0)
     start = object_start(body)
     if _may_hold(body, b"priority"):
         body = remove_members(body, "priority", start=start)
     if priority is None:
         return body
     return insert_member(body, b'"priority":%d' % priority, start=start)
+
+
+def _append_priority(body: bytes, priority: int) -> bytes:
+    end = len(body.rstrip(b" \t\n\r")) - 1
+    if body[end : end + 1] != b"}" or _after_space(body, object_start(body) + 1) == end:
+        return body
+    return b"".join((body[:end], b',"priority":%d' % priority, body[end:]))
 
 
 def _may_hold(body: bytes, key: bytes) -> bool:

@@ -5,7 +5,8 @@ linear in their length. It judges no values: whatever the engine would refuse (a
 `max_tokens`, a `temperature` of "hot") passes, counts as not given, and is refused by the engine.
 Of several equal keys the last one counts, as in Python's json.
 
-A body that is not at hand as a whole (`complete` false) is judged by its prefix and its length.
+A body that is not at hand as a whole (`complete` false), or that is so long that reading it would
+hold up everybody else, is judged by its prefix and its length; the engine will say if it is wrong.
 What is not known of it is taken as the dearer or the slower: not streamed, so that its prompt
 counts as work until the answer's end; no bound on its output.
 """
@@ -19,7 +20,7 @@ from types import MappingProxyType
 import msgspec
 
 from giveway_admission import body_splicing
-from giveway_admission.body_splicing import MalformedBodyError
+from giveway_admission.body_splicing import LONGEST_SCANNED_BYTES, MalformedBodyError
 from giveway_admission.endpoints import BodyKind, Dialect, Endpoint
 from giveway_admission.prompt_estimating import DEFAULT_ESTIMATES, Estimates, tokens_of_bytes
 from giveway_admission.request_bodies import (
@@ -107,10 +108,11 @@ def read_request(
         return RequestFacts()
     if endpoint.body is BodyKind.MULTIPART:
         return _read_upload(body, content_length=content_length, estimates=estimates)
+    if complete and len(body) > LONGEST_SCANNED_BYTES:
+        complete, content_length = False, len(body)
     if not complete:
-        return _read_prefix(
-            endpoint, bytes(body), content_length=content_length, estimates=estimates
-        )
+        prefix = bytes(body[:LONGEST_SCANNED_BYTES])
+        return _read_prefix(endpoint, prefix, content_length=content_length, estimates=estimates)
     try:
         return _facts(endpoint, _DECODERS[endpoint.dialect](body), estimates)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -198,6 +200,9 @@ def _read_prefix(
     endpoint: Endpoint, prefix: bytes, *, content_length: int | None, estimates: Estimates
 ) -> RequestFacts:
     """What the whole top-level members in the prefix say, and a guess at the rest."""
+    if b"\0" in prefix:
+        # Python's json would read it as UTF-16, in which our own fields could not be put.
+        raise InvalidRequestError("The body is not UTF-8")
     try:
         start = body_splicing.object_start(prefix)
     except MalformedBodyError:

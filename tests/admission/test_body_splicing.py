@@ -4,6 +4,7 @@ import json
 
 import pytest
 from giveway_admission.body_splicing import (
+    LONGEST_SCANNED_BYTES,
     MalformedBodyError,
     find_members,
     with_priority,
@@ -144,6 +145,33 @@ def test_what_is_no_object_is_refused(body: bytes) -> None:
         list(find_members(body))
 
 
+@given(objects(), st.one_of(st.none(), st.integers(min_value=-9, max_value=9)))
+def test_in_a_long_body_our_priority_is_the_last(body: bytes, priority: int | None) -> None:
+    """Without a scan, and to the engine the same: of equal keys the last one counts."""
+    at = body.index(b"{") + 1
+    comma = b"" if body[at:].strip() == b"}" else b","
+    body = b'%b"long":"%b"%b%b' % (body[:at], b"x" * LONGEST_SCANNED_BYTES, comma, body[at:])
+    changed = with_priority(body, priority)
+    assert _load(changed) == {**_load(body), "priority": priority or 0}
+    inserted = b',"priority":%d' % (priority or 0)
+    assert changed.replace(inserted, b"", 1) == body or changed.count(inserted) > 1
+
+
+@pytest.mark.parametrize("end", [b"", b'"', b"]", b"x"])
+def test_a_long_body_that_is_no_object_stays(end: bytes) -> None:
+    """The engine will refuse it, and nothing of ours makes it valid."""
+    body = b'{"x":"' + b"x" * LONGEST_SCANNED_BYTES + end
+    assert with_priority(body, 5) == body
+    empty = b"{" + b" " * LONGEST_SCANNED_BYTES + b"}"
+    assert with_priority(empty, 5) == empty
+
+
+def test_numbers_that_only_python_knows_are_stepped_over() -> None:
+    """NaN and Infinity, which the engine takes."""
+    body = b'{"a":NaN, "priority":-Infinity ,"b":[NaN]}'
+    assert with_priority(body, None) == b'{"a":NaN,"b":[NaN]}'
+
+
 @given(st.binary(max_size=80))
 def test_any_bytes_give_a_body_or_the_one_error(body: bytes) -> None:
     """No other exception, whatever the bytes."""
@@ -161,6 +189,6 @@ def test_any_bytes_give_a_body_or_the_one_error(body: bytes) -> None:
 @pytest.mark.parametrize("begin", [b"[", b'"'])
 def test_a_quarter_megabyte_of_anything_is_scanned_in_one_pass(begin: bytes, unit: bytes) -> None:
     """No pattern goes back over what it has read (G11); a quadratic scan would take hours here."""
-    body = b'{"priority":1,"x":' + begin + unit * (2**18 // len(unit))
+    body = b'{"priority":1,"x":' + begin + unit * (LONGEST_SCANNED_BYTES // len(unit) - 20)
     with pytest.raises(MalformedBodyError):
         with_priority(body, None)

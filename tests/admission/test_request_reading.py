@@ -319,6 +319,23 @@ def test_a_long_body_is_judged_by_what_is_there() -> None:
     assert longest.prompt_tokens <= 2**18 // 4 + 131_072
 
 
+def test_a_whole_body_that_is_long_is_judged_by_its_begin() -> None:
+    """20 MB that would take seconds to read are looked at for 256 KiB (F12)."""
+    body = b'{"model":"m","input":[' + b",".join([b"[]"] * 7_000_000) + b"]}"
+    facts = _read_bytes(EMBEDDINGS, body)
+    assert facts.model == "m"
+    assert facts.prompt_tokens == pytest.approx(2**18 / 4 + 131_072, rel=0.01)
+    assert facts.priority_in_body
+
+
+def test_a_long_body_in_another_encoding_is_refused() -> None:
+    """The engine would read UTF-16, and in it a priority that we had not replaced."""
+    body = json.dumps({"priority": -5, "input": "x" * 2**18})
+    for encoding in ("utf-16-le", "utf-16-be", "utf-16", "utf-32-le"):
+        with pytest.raises(InvalidRequestError):
+            _read_bytes(EMBEDDINGS, body.encode(encoding))
+
+
 def test_a_long_body_whose_fields_come_last_is_taken_as_the_dearer() -> None:
     """Unknown: not streamed, no bound on output."""
     body = b'{"messages":[{"content":"' + b"x" * 2**18
