@@ -151,7 +151,10 @@ class Emulator:
         )
         self._loop = asyncio.get_running_loop()
         self.engine = LiveEngine(
-            EngineModel(settings.pod, settings.limits), speed=settings.speed, observer=self.metrics
+            EngineModel(settings.pod, settings.limits),
+            speed=settings.speed,
+            observer=self.metrics,
+            loop=self._loop,
         )
         self._keys = itertools.count(1)
         self._connections: set[ServerProtocol] = set()
@@ -183,6 +186,10 @@ class Emulator:
         assert self._server is not None
         port: int = self._server.sockets[0].getsockname()[1]
         return port
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping
 
     async def stop(self, *, timeout_s: float = 0.0) -> None:
         """Close the port; running answers have `timeout_s` to finish, then end as aborted."""

@@ -6,6 +6,7 @@ tokens of the last one are handed out, as in the real engine; all tokens of a st
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +18,14 @@ class Sink(Protocol):
 
     def token(self, index: int, *, finished: bool) -> None:
         """The next token of sequence `index` of the request came out."""
+
+
+class Timers(Protocol):
+    """The part of an event loop that the engine needs."""
+
+    def time(self) -> float: ...
+
+    def call_at(self, when: float, callback: Callable[[], None], /) -> asyncio.TimerHandle: ...
 
 
 class StepObserver(Protocol):
@@ -40,13 +49,15 @@ class Lag:
 
 
 class LiveEngine:
-    """One engine model, driven by the running event loop. `speed` 2.0 runs twice as fast."""
+    """One engine model, driven by the timers of an event loop. `speed` 2.0 runs twice as fast."""
 
-    def __init__(self, model: EngineModel, *, speed: float, observer: StepObserver) -> None:
+    def __init__(
+        self, model: EngineModel, *, speed: float, observer: StepObserver, loop: Timers
+    ) -> None:
         self._model = model
         self._speed = speed
         self._observer = observer
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._sinks: dict[int, tuple[Sink, int]] = {}
         self._due_s = 0.0
         self._timer: asyncio.TimerHandle | None = None

@@ -4,17 +4,9 @@ import pytest
 from giveway_simulation.engine_model import EngineLimits, EngineModel, SchedulingPolicy, Work
 from giveway_simulation.engine_pods import PODS, Pod
 
-FLAT = Pod(
-    weights_ms=10.0,
-    token_us=0.0,
-    knee=1.0,
-    context_token_us=0.0,
-    attention_us=0.0,
-    sequence_us=0.0,
-    overhead_ms=0.0,
-    kv_cache_tokens=10_000,
-)
-"""Every step takes 10 ms, whatever it computes."""
+from tests.simulation.engine_fixtures import flat_pod
+
+FLAT = flat_pod(step_ms=10.0)
 
 
 def make_model(
@@ -40,7 +32,9 @@ def make_model(
 
 def run(model: EngineModel, *, steps: int = 10_000) -> tuple[dict[int, float], dict[int, float]]:
     """Run until nothing is left. Returns when each key had its first token and its end."""
-    now_s, first, ends = 0.0, {}, {}
+    now_s = 0.0
+    first: dict[int, float] = {}
+    ends: dict[int, float] = {}
     for _ in range(steps):
         step = model.start_step(now_s=now_s)
         if step is None:
@@ -76,7 +70,9 @@ def test_prompt_takes_as_many_steps_as_it_has_chunks() -> None:
     """250 tokens at 100 a step: first token after the third, 4 more tokens in 4 more steps."""
     model = make_model()
     model.submit(Work(key=1, prompt_tokens=250, output_tokens=5))
-    assert run(model) == ({1: pytest.approx(0.03)}, {1: pytest.approx(0.07)})
+    first, ends = run(model)
+    assert first == {1: pytest.approx(0.03)}
+    assert ends == {1: pytest.approx(0.07)}
 
 
 def test_decoding_goes_before_the_next_chunk() -> None:
@@ -135,7 +131,8 @@ def test_fcfs_evicts_the_last_admitted_and_recomputes_all_it_had() -> None:
     model.submit(Work(key=1, prompt_tokens=7, output_tokens=6))
     model.submit(Work(key=2, prompt_tokens=7, output_tokens=6))
     # After the prompts (2 blocks each) both decode at context 7 -> 8; the next token needs a block.
-    now_s, preempted, prompt_tokens = 0.0, [], 0
+    now_s = 0.0
+    preempted: list[int] = []
     while (step := model.start_step(now_s=now_s)) is not None:
         now_s = step.end_s
         preempted += step.preempted
