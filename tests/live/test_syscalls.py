@@ -14,67 +14,23 @@ from typing import IO
 
 import pytest
 
+from tests.support.lockstep import CLIENTS, Lockstep, compile_lockstep
 from tests.support.policies import policy
 from tests.support.proxy_fixtures import ProxyStarter
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
-CLIENTS = 64
 WARM = 2_000
 COUNTED = 20_000
 
 
-class Lockstep:
-    """The saturating load: engine and clients in one program."""
-
-    def __init__(self, program: Path, mode: str) -> None:
-        self._process = subprocess.Popen(
-            [str(program), mode, str(CLIENTS)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.engine_port = int(self._read().split()[1])
-
-    def _read(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line, f"lockstep ended with {self._process.wait()}"
-        return line
-
-    def _write(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{line}\n")
-        self._process.stdin.flush()
-
-    def start(self, url: str) -> None:
-        """Connect all clients to the proxy."""
-        self._write(url.rsplit(":", 1)[1])
-
-    def count(self) -> int:
-        """Chunks or answers that the clients have read so far."""
-        self._write("count")
-        return int(self._read())
-
-    def stop(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._process.wait(timeout=10)
-
-
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The compiled load. Both tools are needed: without them nothing here is proved."""
-    missing = [tool for tool in ("cc", "strace") if shutil.which(tool) is None]
-    if missing:
-        pytest.fail(f"{' and '.join(missing)} not installed: system calls can't be counted")
-    path = tmp_path_factory.mktemp("lockstep") / "lockstep"
-    source = Path(__file__).parent / "lockstep.c"
-    subprocess.run(["cc", "-O2", "-o", str(path), str(source)], check=True)
-    return path
+    """The compiled load. Without strace nothing here is proved, so that is a failure."""
+    if shutil.which("strace") is None:
+        pytest.fail("strace is not installed: system calls can't be counted")
+    return compile_lockstep(tmp_path_factory.mktemp("lockstep"))
 
 
 @pytest.fixture
