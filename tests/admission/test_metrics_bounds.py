@@ -4,9 +4,10 @@ import sys
 import time
 
 import pytest
-from giveway_admission.metrics import MAXIMUM_TENANT_SERIES, Metrics
+from giveway_admission.metrics import Metrics
 from giveway_admission.outcomes import Outcome
 from giveway_admission.policy_facts import PolicyFacts
+from giveway_admission.tenant_counts import MAXIMUM_TENANT_SERIES
 from giveway_admission.tenant_labels import (
     HIDDEN,
     IDLE_S,
