@@ -47,7 +47,7 @@ def test_the_keys_of_the_examples_are_obviously_fake() -> None:
 
 
 def test_the_built_in_policy_is_the_published_one() -> None:
-    """H1 to H4: classes, limits with a burst of one second, objectives, weights, sources."""
+    """H1, H2, H3, H4, H5, H6: classes, objectives, limits, over the limit, queues, weights."""
     spec = default_document().spec
     assert [(each.name, each.weight) for each in spec.classes] == [
         ("realtime", 70),
