@@ -16,7 +16,8 @@ from giveway_scheduler.settings import Settings
 from giveway_scheduler.waiting import WaitingRoom
 
 FIRST_PRIORITY = 0
-"""vLLM's priority of what goes first: lower goes first there too."""
+"""vLLM's priority of what goes first: lower goes first there too. A request that is let through a
+closed gate has it: behind the prompts that keep the gate closed it would never be prefilled."""
 
 
 class Dispatcher:
@@ -60,16 +61,16 @@ class Dispatcher:
         self.picker.charge(service_class, requests=1, tokens=entry.counted_tokens, now_s=now_s)
         self._seats.take(service_class, now_s=now_s)
         entry.tenant.running += 1
+        priority = service_class.rank if self._gate.is_open else FIRST_PRIORITY
         self._gate.enter(entry, now_s=now_s)
         entry.is_dispatched = True
         entry.dispatched_s = now_s
-        is_boosted = reason is DispatchReason.BOOSTED
         return Dispatch(
             request=request,
             reason=reason,
             rank=service_class.rank,
             waited_s=now_s - entry.offered_s,
-            priority=FIRST_PRIORITY if is_boosted else service_class.rank,
+            priority=priority,
         )
 
     def take_back(self, entry: Entry, *, now_s: float) -> None:

@@ -16,8 +16,9 @@ from giveway_scheduler.seats import Seats
 from giveway_scheduler.waiting import WaitingRoom
 
 GATE_PATIENCE_S = 1.0
-"""How long a class with a claim (the batch floor) is held by a gate that never opens. One batch
-prompt a second costs the first class little, and keeps the floor for prompts of ordinary length."""
+"""How long a class with a claim (the batch floor, a boost) is held by a gate that never opens. A
+gate opens many times a second while the first class is within its means. One batch prompt a second
+keeps the floor for prompts of ordinary length where it is not."""
 
 
 class Eligibility:
@@ -41,8 +42,7 @@ class Eligibility:
         self, classes: Sequence[ServiceClass], picker: Picker, *, now_s: float
     ) -> list[Entry]:
         """The next entry of each class that may go now, the highest class first."""
-        self.wake_s = math.inf
-        heads = []
+        heads: list[Entry] = []
         gate_is_open = self._gate.is_open
         for service_class in classes:
             if (
@@ -51,7 +51,10 @@ class Eligibility:
                 and (
                     gate_is_open
                     or service_class.is_first
-                    or self._passes_gate(service_class, picker, now_s)
+                    or (
+                        picker.is_owed(service_class, now_s=now_s)
+                        and self._passes_gate(service_class, now_s)
+                    )
                 )
             ):
                 head = self.head(service_class, now_s=now_s)
@@ -60,10 +63,10 @@ class Eligibility:
         return heads
 
     def promotable(self, service_class: ServiceClass, *, now_s: float) -> Entry | None:
-        """The next entry of a boosted class: the gate counts only the class's own prompts."""
+        """The next entry of a boosted class. A boost is a claim against the gate."""
         if not service_class.queue.entries or not self._seats.may_take(service_class):
             return None
-        if self._gate.is_open or service_class.is_first or service_class.unprefilled == 0:
+        if self._gate.is_open or service_class.is_first or self._passes_gate(service_class, now_s):
             return self.head(service_class, now_s=now_s)
         return None
 
@@ -102,9 +105,9 @@ class Eligibility:
                 return None
             return entry
 
-    def _passes_gate(self, service_class: ServiceClass, picker: Picker, now_s: float) -> bool:
-        """A claim that a closed gate must not defeat: one un-prefilled request at a time."""
-        if service_class.unprefilled or not picker.is_owed(service_class, now_s=now_s):
+    def _passes_gate(self, service_class: ServiceClass, now_s: float) -> bool:
+        """A class with a claim passes a gate that stays closed, one un-prefilled prompt a time."""
+        if service_class.unprefilled:
             return False
         due_s = self._gate.closed_since_s + GATE_PATIENCE_S
         if now_s >= due_s:

@@ -315,13 +315,12 @@ class Scheduler:
         """Dispatch as long as a request may go. Every call ends with it."""
         self._eligibility.forget_wake()
         if self._engine_available:
-            while self._room.count:
-                if not (
-                    self._promote(decisions)
-                    or self._pick(decisions, newcomer)
-                    or self._preempt(decisions)
-                ):
-                    break
+            while self._room.count and (
+                self._promote(decisions)
+                or self._pick(decisions, newcomer)
+                or self._preempt(decisions)
+            ):
+                self._eligibility.forget_wake()
         return tuple(decisions)
 
     def _promote(self, decisions: list[Decision]) -> bool:
