@@ -83,6 +83,11 @@ class Exchange:
         self.connection = protocol.connection
         self._protocol = protocol
 
+    @property
+    def has_unread_bytes(self) -> bool:
+        """Part of a next request has come already."""
+        return bool(self._protocol._buffer)
+
     async def send(self, data: bytes) -> None:
         """Write, and wait while the proxy does not read."""
         await self._protocol.send(data)
