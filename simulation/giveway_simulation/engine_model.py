@@ -9,7 +9,8 @@ and KV blocks. Rules kept:
   `scheduler_reserve_full_isl`), though only the chunk's blocks are taken. The head blocks the line.
 - A running sequence that finds no block evicts another: the last admitted under fcfs, the worst
   (priority, arrival) under priority. The evicted one goes back to the front of the queue, or to
-  its place by priority, and computes everything again. A step that evicts admits nobody.
+  its place by priority, and computes everything again. A step that evicts admits nobody. One that
+  has to evict itself ends the planning: those admitted after it get no token in this step.
 - Priority orders the waiting queue and picks victims. It never takes a seat from a running request.
 
 Always true: the blocks in use never exceed the cache, at most one prompt is partly computed, every
@@ -20,179 +21,29 @@ of them grow by one token a step, so their ends stand in a calendar and their de
 table by phase.
 """
 
-import heapq
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import KeysView
-from dataclasses import dataclass
-from enum import StrEnum
 
 from giveway_simulation.engine_pods import Pod
+from giveway_simulation.engine_waiting import FcfsQueue, PriorityQueue, Sequence
+from giveway_simulation.engine_work import (
+    EngineLimits,
+    EngineStatistics,
+    SchedulingPolicy,
+    StepEnd,
+    StepStart,
+    Work,
+)
 
-
-class SchedulingPolicy(StrEnum):
-    """vLLM's `--scheduling-policy`."""
-
-    FCFS = "fcfs"
-    PRIORITY = "priority"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineLimits:
-    """vLLM's settings. Defaults: those of its API server on large GPUs, but for the batched tokens.
-
-    `max_num_batched_tokens` bounds the gap between two tokens of a stream: 8,192, vLLM's default on
-    large GPUs, gives gaps of 180 to 250 ms; 1,024 gives 49 ms.
-    """
-
-    max_num_seqs: int = 1024
-    max_num_batched_tokens: int = 1024
-    kv_cache_tokens: int = 414_000
-    block_tokens: int = 16
-    scheduling_policy: SchedulingPolicy = SchedulingPolicy.FCFS
-
-    def __post_init__(self) -> None:
-        if self.max_num_batched_tokens < self.max_num_seqs:
-            raise ValueError(
-                f"max_num_batched_tokens ({self.max_num_batched_tokens}) is less than"
-                f" max_num_seqs ({self.max_num_seqs})"
-            )
-        if self.max_num_seqs < 1 or self.block_tokens < 1 or self.kv_blocks < 1:
-            raise ValueError("an engine needs a seat and a block at least")
-
-    @property
-    def kv_blocks(self) -> int:
-        """Whole blocks in the KV cache."""
-        return self.kv_cache_tokens // self.block_tokens
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """One sequence: what it takes and what it will give. `key` is the caller's, unique."""
-
-    key: int
-    prompt_tokens: int
-    output_tokens: int
-    priority: int = 0
-    """Lower goes first; without effect under fcfs."""
-    cached_tokens: int = 0
-    """Leading prompt tokens that a prefix cache holds: they take blocks, and no time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepStart:
-    """A step was planned and began."""
-
-    end_s: float
-    tokens: int
-    """Prompt and decode tokens that it computes."""
-    admitted: tuple[int, ...]
-    """Keys that left the waiting queue (again, if they had been evicted)."""
-    preempted: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepEnd:
-    """A step ended. Each key of `EngineModel.decoding()` and of `finished` got one token in it."""
-
-    first_tokens: tuple[int, ...]
-    """Keys whose very first token this was; some of them may be in `finished` too."""
-    finished: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineStatistics:
-    """What vLLM's own metrics say, and the sums since the start."""
-
-    running: int
-    waiting: int
-    kv_blocks_used: int
-    kv_usage_ratio: float
-    preemptions: int
-    prompt_tokens: int
-    """Computed prompt tokens; a prompt that was evicted counts again."""
-    generation_tokens: int
-    steps: int
-
-
-class _Sequence:
-    """A submitted work with its progress. Times are counted in steps (`EngineModel._clock`)."""
-
-    __slots__ = (
-        "arrival",
-        "blocks",
-        "computed",
-        "decoding_since",
-        "generated",
-        "preemptions",
-        "running",
-        "target",
-        "work",
-    )
-
-    def __init__(self, work: Work, *, arrival: int) -> None:
-        self.work = work
-        self.arrival = arrival
-        self.target = work.prompt_tokens
-        """Tokens to compute before the next token comes out."""
-        self.computed = 0
-        """While it decodes: as of `decoding_since`."""
-        self.generated = 0
-        """While it decodes: as of `decoding_since`."""
-        self.blocks = 0
-        """While it is partly computed; those of a decoding one follow from its context."""
-        self.decoding_since = -1
-        self.running = False
-        self.preemptions = 0
-
-    @property
-    def order(self) -> tuple[int, int]:
-        return (self.work.priority, self.arrival)
-
-
-class _FcfsQueue:
-    """First come, first served; an evicted sequence goes back to the front."""
-
-    def __init__(self) -> None:
-        self._sequences: OrderedDict[int, _Sequence] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._sequences)
-
-    def push(self, sequence: _Sequence) -> None:
-        self._sequences[sequence.work.key] = sequence
-        if sequence.preemptions:
-            self._sequences.move_to_end(sequence.work.key, last=False)
-
-    def peek(self) -> _Sequence:
-        return next(iter(self._sequences.values()))
-
-    def remove(self, key: int) -> None:
-        del self._sequences[key]
-
-
-class _PriorityQueue:
-    """Lowest (priority, arrival) first. A removed entry stays in the heap until it comes up."""
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[int, int, int]] = []
-        self._sequences: dict[int, _Sequence] = {}
-
-    def __len__(self) -> int:
-        return len(self._sequences)
-
-    def push(self, sequence: _Sequence) -> None:
-        self._sequences[sequence.work.key] = sequence
-        heapq.heappush(self._heap, (*sequence.order, sequence.work.key))
-
-    def peek(self) -> _Sequence:
-        while True:
-            sequence = self._sequences.get(self._heap[0][2])
-            if sequence is not None and sequence.order == self._heap[0][:2]:
-                return sequence
-            heapq.heappop(self._heap)
-
-    def remove(self, key: int) -> None:
-        del self._sequences[key]
+__all__ = [
+    "EngineLimits",
+    "EngineModel",
+    "EngineStatistics",
+    "SchedulingPolicy",
+    "StepEnd",
+    "StepStart",
+    "Work",
+]
 
 
 class EngineModel:
@@ -205,18 +56,20 @@ class EngineModel:
     def __init__(self, pod: Pod, limits: EngineLimits) -> None:
         self._pod = pod
         self._limits = limits
-        self._waiting: _FcfsQueue | _PriorityQueue = (
-            _FcfsQueue() if limits.scheduling_policy is SchedulingPolicy.FCFS else _PriorityQueue()
+        self._waiting: FcfsQueue | PriorityQueue = (
+            FcfsQueue() if limits.scheduling_policy is SchedulingPolicy.FCFS else PriorityQueue()
         )
-        self._sequences: dict[int, _Sequence] = {}
-        self._running: dict[int, _Sequence] = {}
+        self._sequences: dict[int, Sequence] = {}
+        self._running: dict[int, Sequence] = {}
         """In the order of admission."""
-        self._decoding: dict[int, _Sequence] = {}
-        self._partial: _Sequence | None = None
-        self._prefilled: list[_Sequence] = []
+        self._decoding: dict[int, Sequence] = {}
+        self._partial: Sequence | None = None
+        self._prefilled: list[Sequence] = []
         """Those whose prompt the present step completes."""
+        self._skipped: list[Sequence] = []
+        """Those that could decode but sit the present step out."""
         self._clock = 0
-        self._ends: defaultdict[int, list[_Sequence]] = defaultdict(list)
+        self._ends: defaultdict[int, list[Sequence]] = defaultdict(list)
         self._phases = [0] * limits.block_tokens
         """Decoding sequences by (context - clock) modulo the block size: those of one phase need a
         new block in the same step."""
@@ -242,7 +95,7 @@ class EngineModel:
         if self._blocks_for(work.prompt_tokens + work.output_tokens) > self._limits.kv_blocks:
             raise ValueError("the sequence is longer than the KV cache")
         self._arrivals += 1
-        sequence = _Sequence(work, arrival=self._arrivals)
+        sequence = Sequence(work, arrival=self._arrivals)
         self._sequences[work.key] = sequence
         self._waiting.push(sequence)
 
@@ -263,31 +116,29 @@ class EngineModel:
             raise ValueError("the last step has not ended")
         if not self._sequences:
             return None
-        preempted = self._make_room()
+        for sequence in self._skipped:
+            if sequence.running:
+                self._begin_decoding(sequence)
+        self._skipped.clear()
+        preempted, chunk = self._make_room()
         decoding = len(self._decoding)
         context_tokens = self._context_tokens
-        self._blocks_used += self._phases[self._phase]
+        self._blocks_used += self._phases[-self._clock % self._limits.block_tokens]
         self._clock += 1
         self._context_tokens += decoding
         chunks: list[tuple[int, int]] = []
         budget = self._limits.max_num_batched_tokens - decoding
         partial = self._partial
-        if partial is not None and budget:
+        if partial is not None and chunk:
             self._partial = None
-            budget -= self._compute(partial, budget, chunks=chunks)
+            budget -= self._compute(partial, chunk, chunks=chunks)
         admitted = [] if preempted else self._admit(budget, chunks=chunks)
         tokens = decoding + sum(m for m, _ in chunks)
         self._in_step = True
         self._steps += 1
-        duration_s = self._pod.step_s(
-            tokens,
-            sequences=decoding + len(chunks),
-            context_tokens=context_tokens,
-            attention_products=sum(m * (x + m / 2) for m, x in chunks),
-        )
         self._prompt_tokens += tokens - decoding
         return StepStart(
-            end_s=now_s + duration_s,
+            end_s=now_s + self._duration_s(tokens, chunks=chunks, context_tokens=context_tokens),
             tokens=tokens,
             admitted=tuple(admitted),
             preempted=tuple(preempted),
@@ -336,25 +187,85 @@ class EngineModel:
             steps=self._steps,
         )
 
-    @property
-    def _phase(self) -> int:
-        return -self._clock % self._limits.block_tokens
+    def _duration_s(
+        self, tokens: int, *, chunks: list[tuple[int, int]], context_tokens: int
+    ) -> float:
+        if not tokens:
+            # Who evicted itself was first in line: nothing is computed, the plan is made anew.
+            return self._pod.overhead_ms / 1000.0
+        return self._pod.step_s(
+            tokens,
+            sequences=len(self._decoding) + len(chunks),
+            context_tokens=context_tokens,
+            attention_products=sum(m * (x + m / 2) for m, x in chunks),
+        )
 
-    def _make_room(self) -> list[int]:
-        """Evict until everything that runs finds the blocks of its next step."""
-        preempted: list[int] = []
-        while self._demanded_blocks() > self._limits.kv_blocks - self._blocks_used:
-            preempted.append(self._preempt())
-        return preempted
+    def _make_room(self) -> tuple[list[int], int]:
+        """Evict until everything that runs finds the blocks of its next step.
 
-    def _demanded_blocks(self) -> int:
-        demanded = self._phases[self._phase]
+        Returns the evicted keys, and how many tokens the partly computed prompt gets.
+        """
         partial = self._partial
+        demanded = self._phases[-self._clock % self._limits.block_tokens]
+        chunk = 0
         if partial is not None:
-            budget = self._limits.max_num_batched_tokens - len(self._decoding)
-            reached = min(partial.computed + budget, partial.target)
-            demanded += self._blocks_for(reached) - partial.blocks
-        return demanded
+            chunk = self._chunk(partial, self._limits.max_num_batched_tokens - len(self._decoding))
+            demanded += self._blocks_for(partial.computed + chunk) - partial.blocks
+        free = self._limits.kv_blocks - self._blocks_used
+        return ([], chunk) if demanded <= free else self._evict(free)
+
+    def _evict(self, free: int) -> tuple[list[int], int]:
+        """The engine's own walk over what runs, in order, as far as there are blocks.
+
+        Who evicts itself ends the walk, and those behind it sit this step out.
+        """
+        order = list(self._running.values())
+        budget = self._limits.max_num_batched_tokens
+        taken: dict[int, tuple[int, int]] = {}
+        """Key -> (tokens, blocks) of those that were planned."""
+        preempted: list[int] = []
+        at = 0
+        while at < len(order) and budget:
+            sequence = order[at]
+            context = self._context_of(sequence)
+            tokens = 1 if sequence.decoding_since >= 0 else self._chunk(sequence, budget)
+            needed = self._blocks_for(context + tokens) - self._blocks_for(context)
+            while needed > free and sequence.running:
+                victim = self._victim()
+                place = order.index(victim)
+                del order[place]
+                tokens_back, blocks_back = taken.pop(victim.work.key, (0, 0))
+                budget += tokens_back
+                at -= place < at
+                free += self._blocks_for(self._context_of(victim)) + blocks_back
+                self._preempt(victim)
+                preempted.append(victim.work.key)
+            if not sequence.running:
+                break
+            taken[sequence.work.key] = (tokens, needed)
+            free -= needed
+            budget -= tokens
+            at += 1
+        for sequence in order[at:]:
+            if sequence.decoding_since >= 0:
+                self._skip(sequence)
+        partial = self._partial
+        chunk = 0 if partial is None else taken.get(partial.work.key, (0, 0))[0]
+        return preempted, chunk
+
+    def _victim(self) -> Sequence:
+        if self._limits.scheduling_policy is SchedulingPolicy.PRIORITY:
+            return max(self._running.values(), key=lambda sequence: sequence.order)
+        return next(reversed(self._running.values()))
+
+    def _chunk(self, sequence: Sequence, budget: int) -> int:
+        return min(budget, sequence.target - sequence.computed)
+
+    def _context_of(self, sequence: Sequence) -> int:
+        """Tokens of it that are in the KV cache."""
+        if sequence.decoding_since < 0:
+            return sequence.computed
+        return sequence.computed + self._clock - sequence.decoding_since
 
     def _admit(self, budget: int, *, chunks: list[tuple[int, int]]) -> list[int]:
         admitted: list[int] = []
@@ -372,9 +283,9 @@ class EngineModel:
             budget -= self._compute(sequence, budget, chunks=chunks)
         return admitted
 
-    def _compute(self, sequence: _Sequence, budget: int, *, chunks: list[tuple[int, int]]) -> int:
+    def _compute(self, sequence: Sequence, budget: int, *, chunks: list[tuple[int, int]]) -> int:
         """Plan the next chunk of a prompt and take its blocks; returns the chunk's tokens."""
-        chunk = min(budget, sequence.target - sequence.computed)
+        chunk = self._chunk(sequence, budget)
         chunks.append((chunk, sequence.computed))
         sequence.computed += chunk
         blocks = self._blocks_for(sequence.computed)
@@ -386,26 +297,22 @@ class EngineModel:
             self._partial = sequence
         return chunk
 
-    def _begin_decoding(self, sequence: _Sequence) -> None:
+    def _begin_decoding(self, sequence: Sequence) -> None:
         sequence.decoding_since = self._clock
         self._decoding[sequence.work.key] = sequence
         self._phases[(sequence.computed - self._clock) % self._limits.block_tokens] += 1
         self._context_tokens += sequence.computed
         self._ends[self._clock + sequence.work.output_tokens - sequence.generated].append(sequence)
 
-    def _ends_now(self, sequence: _Sequence) -> bool:
+    def _ends_now(self, sequence: Sequence) -> bool:
         """False for a calendar entry whose sequence was aborted or evicted since."""
         since = sequence.decoding_since
         return since >= 0 and self._clock - since == (
             sequence.work.output_tokens - sequence.generated
         )
 
-    def _preempt(self) -> int:
-        """Evict the victim that the policy names, and requeue it with all it has generated."""
-        if self._limits.scheduling_policy is SchedulingPolicy.PRIORITY:
-            victim = max(self._running.values(), key=lambda sequence: sequence.order)
-        else:
-            victim = next(reversed(self._running.values()))
+    def _preempt(self, victim: Sequence) -> None:
+        """Take everything from it, and requeue it with all it has generated."""
         if victim.decoding_since >= 0:
             victim.generated += self._clock - victim.decoding_since
         self._release(victim)
@@ -413,20 +320,23 @@ class EngineModel:
         victim.preemptions += 1
         self._preemptions += 1
         self._waiting.push(victim)
-        return victim.work.key
 
-    def _release(self, sequence: _Sequence) -> None:
+    def _skip(self, sequence: Sequence) -> None:
+        """Stop decoding it for one step; its blocks stay."""
+        context = self._context_of(sequence)
+        self._stop_decoding(sequence)
+        sequence.generated += context - sequence.computed
+        sequence.computed = context
+        sequence.blocks = self._blocks_for(context)
+        self._skipped.append(sequence)
+
+    def _release(self, sequence: Sequence) -> None:
         """Give back seat and blocks."""
-        key = sequence.work.key
-        del self._running[key]
+        del self._running[sequence.work.key]
         sequence.running = False
         if sequence.decoding_since >= 0:
-            del self._decoding[key]
-            context = sequence.computed + self._clock - sequence.decoding_since
-            self._phases[(sequence.computed - sequence.decoding_since) % len(self._phases)] -= 1
-            self._context_tokens -= context
-            self._blocks_used -= self._blocks_for(context)
-            sequence.decoding_since = -1
+            self._blocks_used -= self._blocks_for(self._context_of(sequence))
+            self._stop_decoding(sequence)
         else:
             self._blocks_used -= sequence.blocks
             if self._partial is sequence:
@@ -434,7 +344,14 @@ class EngineModel:
         sequence.blocks = 0
         sequence.computed = 0
 
-    def _forget(self, sequence: _Sequence) -> None:
+    def _stop_decoding(self, sequence: Sequence) -> None:
+        del self._decoding[sequence.work.key]
+        phase = (sequence.computed - sequence.decoding_since) % self._limits.block_tokens
+        self._phases[phase] -= 1
+        self._context_tokens -= self._context_of(sequence)
+        sequence.decoding_since = -1
+
+    def _forget(self, sequence: Sequence) -> None:
         self._release(sequence)
         del self._sequences[sequence.work.key]
 
