@@ -1,7 +1,8 @@
 """How do bytes on the data port become requests, and who may send how many of them?
 
 `ClientConnection` is one client's connection: requests on it are served one after the other, and
-what is sent ahead waits. It finds where heads and bodies end, and hands each request to an `Exchange`.
+what is sent ahead waits. It finds where heads and bodies end, and hands each request to an
+`Exchange`.
 
 What always holds
 - Nothing is taken from a stranger without bound: bytes of a head, number of headers, size of a
@@ -435,6 +436,11 @@ class ClientConnection(asyncio.Protocol):
     def exchange(self) -> Exchange | None:
         """What is being served. None: nothing."""
         return self._exchange
+
+    @property
+    def held_ahead_bytes(self) -> int:
+        """Of requests after the one that is being served."""
+        return len(self._ahead)
 
     # Between requests.
 

@@ -1,0 +1,202 @@
+"""`giveway serve`: what can be said on the command line and in the environment?
+
+Every flag has an environment variable, `GIVEWAY_` and the flag's name in capitals; what is said on
+the command line counts more.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+
+from giveway_admission.settings import ClientCredentials, ProxySettings
+
+EXAMPLE = """\
+example:
+  giveway serve --upstream http://127.0.0.1:8000 --policy policy.yaml
+
+Without --policy the built-in classes realtime, standard and batch hold. Each flag can be given as
+environment variable: --admin-port is GIVEWAY_ADMIN_PORT.
+"""
+
+_UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+_DEFAULTS = {each.name: each.default for each in fields(ProxySettings)}
+
+
+def parse_bytes(text: str) -> int:
+    """`64Mi`, `500k`, `1048576`."""
+    digits = text.rstrip("kKmMgGiIbB")
+    unit = text[len(digits) :].lower().removesuffix("b")
+    if not digits.isdigit() or unit not in _UNITS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 64Mi, 500k or plain bytes")
+    return int(digits) * _UNITS[unit]
+
+
+def parse_seconds(text: str) -> float:
+    try:
+        value = float(text.removesuffix("s"))
+    except ValueError:
+        value = -1.0
+    if not 0.0 < value <= 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return value
+
+
+def parse_port(text: str) -> int:
+    if not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; give 0 to 65535 (0: a free one)")
+    return int(text)
+
+
+def parse_count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return int(text)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLE
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    add = _Adder(parser)
+    add("--upstream", str, "URL", "the engine, for example http://127.0.0.1:8000 (required)")
+    add("--policy", Path, "PATH", "file or folder with SLOPolicy and TenantPriority documents")
+    add("--policy-document", Path, "DIR", "folder with the compiled policy document, as mounted")
+    add("--host", str, "ADDRESS", "data port's address")
+    add("--port", parse_port, "PORT", "data port")
+    add("--admin-host", str, "ADDRESS", "admin port's address")
+    add("--admin-port", parse_port, "PORT", "admin port")
+    add("--header-timeout", parse_seconds, "S", "time for a request head")
+    add("--body-timeout", parse_seconds, "S", "time in which a body ends or brings 256 KiB")
+    add("--write-timeout", parse_seconds, "S", "a client that reads nothing this long is cut")
+    add("--keep-alive", parse_seconds, "S", "idle time of clients' connections")
+    add("--max-head", parse_bytes, "SIZE", "largest request head")
+    add("--max-body", parse_bytes, "SIZE", "largest request body")
+    add("--max-connections", parse_count, "N", "clients at once")
+    add("--engine-idle-pool", parse_seconds, "S", "longest idle time of a connection to the engine")
+    add("--engine-api-key-file", Path, "FILE", "file with the key that the engine asks for")
+    add("--client-credentials", ClientCredentials, "WHAT", "forward clients' keys, or drop them")
+    add("--drain-timeout", parse_seconds, "S", "time for running answers after SIGTERM")
+    add("--drain-token", str, "TOKEN", "what /drain asks for")
+    add("--log-level", str, "LEVEL", "debug, info, warning or error")
+    add("--log-format", str, "FORMAT", "json or text")
+    add.switch("--access-log", "write a line for each request")
+
+
+_SETTING_OF_FLAG = {
+    "header_timeout": "header_timeout_s",
+    "body_timeout": "body_timeout_s",
+    "write_timeout": "write_timeout_s",
+    "keep_alive": "keep_alive_s",
+    "max_head": "maximum_head_bytes",
+    "max_body": "maximum_body_bytes",
+    "max_connections": "maximum_connections",
+    "engine_idle_pool": "engine_idle_pool_s",
+    "drain_timeout": "drain_timeout_s",
+}
+"""Where a flag is named otherwise than its setting."""
+
+
+class _Adder:
+    """Adds flags whose defaults come from the environment, then from `ProxySettings`."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self._parser = parser
+
+    def __call__(
+        self, flag: str, kind: Callable[[str], object], metavar: str, help_text: str
+    ) -> None:
+        name = flag[2:].replace("-", "_")
+        default = _DEFAULTS.get(_SETTING_OF_FLAG.get(name, name))
+        shown = "" if not isinstance(default, int | float | str) else f" ({_show(default)})"
+        # A default that is a string goes through `type`, so that the environment is checked too.
+        self._parser.add_argument(
+            flag,
+            type=kind,
+            metavar=metavar,
+            help=f"{help_text}{shown}".replace("%", "%%"),
+            default=os.environ.get(f"GIVEWAY_{name.upper()}"),
+        )
+
+    def switch(self, flag: str, help_text: str) -> None:
+        name = flag[2:].replace("-", "_")
+        said = os.environ.get(f"GIVEWAY_{name.upper()}", "").lower() in ("1", "true", "yes", "on")
+        self._parser.add_argument(
+            flag, action=argparse.BooleanOptionalAction, default=said, help=help_text
+        )
+
+
+def _show(default: float | str) -> str:
+    if isinstance(default, int) and default >= 1024 and default % 1024 == 0:
+        return f"{default // 2**20}Mi" if default % 2**20 == 0 else f"{default // 1024}Ki"
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def make_settings(arguments: argparse.Namespace) -> ProxySettings:
+    """Raises `ValueError` with what to do about it."""
+    from giveway_admission.upstreams import UpstreamError, parse_upstream
+
+    if not arguments.upstream:
+        raise ValueError("--upstream is missing: give the engine's URL, like http://127.0.0.1:8000")
+    try:
+        parse_upstream(arguments.upstream)
+    except UpstreamError as error:
+        raise ValueError(f"--upstream {arguments.upstream}: {error}") from error
+    if arguments.policy is not None and arguments.policy_document is not None:
+        raise ValueError("--policy and --policy-document exclude each other: give one of them")
+    given = {
+        name: value
+        for name, value in _by_setting(arguments).items()
+        if name in _DEFAULTS and value is not None
+    }
+    if arguments.engine_api_key_file is not None:
+        given["engine_api_key"] = _read_key(arguments.engine_api_key_file)
+    if arguments.log_level is not None and arguments.log_level not in _LEVELS:
+        raise ValueError(f"--log-level {arguments.log_level}: give one of {', '.join(_LEVELS)}")
+    if arguments.log_format is not None and arguments.log_format not in ("json", "text"):
+        raise ValueError(f"--log-format {arguments.log_format}: give json or text")
+    return ProxySettings(**given)  # type: ignore[arg-type]
+
+
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+def _by_setting(arguments: argparse.Namespace) -> dict[str, object]:
+    return {_SETTING_OF_FLAG.get(name, name): value for name, value in vars(arguments).items()}
+
+
+def _read_key(path: Path) -> str:
+    try:
+        key = path.read_text(encoding="ascii").split("\n", 1)[0].strip()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not plain text"
+        raise ValueError(f"--engine-api-key-file {path}: {reason}") from None
+    if not key or not key.isprintable():
+        raise ValueError(f"--engine-api-key-file {path}: its first line has to be the key")
+    return key
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        settings = make_settings(arguments)
+    except ValueError as error:
+        sys.stderr.write(f"giveway serve: {error}\n")
+        return 2
+
+    import uvloop
+    from giveway_policy.faults import PolicyError
+
+    from giveway_admission.logs import LogFormat, configure_logging
+    from giveway_admission.serving import PortTakenError, serve_until_signal
+
+    configure_logging(settings.log_level, LogFormat(settings.log_format))
+    try:
+        return uvloop.run(serve_until_signal(settings))
+    except PolicyError as error:
+        sys.stderr.write(f"giveway serve: the policy can't be used:\n{error}\n")
+    except PortTakenError as error:
+        sys.stderr.write(f"giveway serve: {error}\n")
+    except KeyboardInterrupt:
+        return 0
+    return 1
