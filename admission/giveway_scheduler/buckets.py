@@ -79,13 +79,15 @@ class TokenBucket:
 class Budget:
     """The two buckets of one class or one tenant: permits for requests, and tokens."""
 
-    __slots__ = ("requests", "tokens")
+    __slots__ = ("is_limited", "requests", "tokens")
 
     def __init__(self, limits: Limits, *, now_s: float) -> None:
         self.requests: TokenBucket | None = None
         """None: no limit."""
         self.tokens: TokenBucket | None = None
         """None: no limit."""
+        self.is_limited = False
+        """False: there is no bucket, everything passes."""
         self.configure(limits, now_s=now_s)
 
     def configure(self, limits: Limits, *, now_s: float) -> None:
@@ -96,6 +98,7 @@ class Budget:
         self.tokens = _reconfigured(
             self.tokens, limits.tokens_per_s, limits.token_burst, TOKEN_BURST_S, now_s
         )
+        self.is_limited = self.requests is not None or self.tokens is not None
 
     def wait_s(self, tokens: float, *, now_s: float) -> float:
         """Seconds until a request with `tokens` may pass both: 0.0 now, infinite never."""

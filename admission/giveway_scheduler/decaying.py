@@ -8,6 +8,36 @@ over any time is closed, so that one long step equals many short ones.
 LN_2 = 0.6931471805599453
 
 
+class DecayedShare:
+    """The part of some flow in a whole that it belongs to, both decaying alike.
+
+    So the share changes with what is added and never by itself.
+    """
+
+    __slots__ = ("_part", "_updated_s", "_whole", "half_life_s")
+
+    def __init__(self, *, half_life_s: float, now_s: float) -> None:
+        self.half_life_s = half_life_s
+        self._part = 0.0
+        self._whole = 0.0
+        self._updated_s = now_s
+
+    def add(self, amount: float, *, is_part: bool, now_s: float) -> None:
+        """Count `amount` now; below 0 it corrects what was counted before."""
+        if now_s > self._updated_s:
+            left = 2.0 ** ((self._updated_s - now_s) / self.half_life_s)
+            self._part *= left
+            self._whole *= left
+            self._updated_s = now_s
+        if is_part:
+            self._part = max(0.0, self._part + amount)
+        self._whole = max(self._part, self._whole + amount)
+
+    def is_below(self, ratio: float) -> bool:
+        """Is the part less than this ratio of the whole? False while there was nothing at all."""
+        return self._part < ratio * self._whole
+
+
 class DecayedSum:
     """One decaying sum, never below 0."""
 

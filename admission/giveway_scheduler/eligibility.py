@@ -51,10 +51,7 @@ class Eligibility:
                 and (
                     gate_is_open
                     or service_class.is_first
-                    or (
-                        picker.is_owed(service_class, now_s=now_s)
-                        and self._passes_gate(service_class, now_s)
-                    )
+                    or (picker.is_owed(service_class) and self._passes_gate(service_class, now_s))
                 )
             ):
                 head = self.head(service_class, now_s=now_s)
@@ -94,12 +91,15 @@ class Eligibility:
                 continue
             if entry.class_budget is not None:
                 return entry
-            wait_s = tenant.budget.wait_s(entry.cost_tokens, now_s=now_s)
+            wait_s = 0.0
+            if tenant.budget.is_limited:
+                wait_s = tenant.budget.wait_s(entry.cost_tokens, now_s=now_s)
             if wait_s > 0.0:
                 self._room.hold_until(now_s + wait_s, queue, flow)
                 tenant.held[flow] = queue
                 continue
-            wait_s = service_class.budget.wait_s(entry.cost_tokens, now_s=now_s)
+            if service_class.budget.is_limited:
+                wait_s = service_class.budget.wait_s(entry.cost_tokens, now_s=now_s)
             if wait_s > 0.0:
                 self.wake_s = min(self.wake_s, now_s + wait_s)
                 return None

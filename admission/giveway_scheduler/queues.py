@@ -102,6 +102,7 @@ class ClassQueue:
 
     __slots__ = (
         "_by_size",
+        "_idle_service",
         "_largest",
         "_last",
         "_ready",
@@ -127,7 +128,9 @@ class ClassQueue:
         """Heap of (stage, key, stamp, flow): stage 1 holds flows with nothing but late entries."""
         self._stamp = 0
         self._last: Flow | None = None
-        """The flow that was served last: where the counters stand when nobody waits."""
+        """The flow that was last to stop waiting: where the counters stand when nobody waits."""
+        self._idle_service = 0.0
+        """The same, if that flow was forgotten."""
         self._by_size: dict[int, dict[Flow, None]] = {}
         """Flows by their number of entries, so that the largest is found at once."""
         self._largest = 0
@@ -242,8 +245,9 @@ class ClassQueue:
     def forget(self, tenant: TenantName) -> None:
         """Drop what is remembered of a tenant without entries here."""
         flow = self.flows.pop(tenant, None)
-        if flow is self._last:
+        if flow is not None and flow is self._last:
             self._last = None
+            self._idle_service = flow.service
 
     def reorder(self, order: Order, *, target_s: float | None) -> None:
         """Follow another order: everything that waits is put in its new place."""
@@ -294,8 +298,9 @@ class ClassQueue:
         while ready and ready[0][3].stamp != ready[0][2]:
             heappop(ready)
         active = ready[0][3] if ready else self._last
-        if active is not None and active.service > flow.service:
-            flow.service = active.service
+        level = self._idle_service if active is None else active.service
+        if level > flow.service:
+            flow.service = level
 
     def _make_ready(self, flow: Flow) -> None:
         if self.order is Order.ARRIVAL:

@@ -76,8 +76,10 @@ class Reservations:
         tokens = entry.cost_tokens
         entry.class_budget = entry.service_class.budget
         entry.tenant_budget = entry.tenant.budget
-        entry.class_budget.take(tokens=tokens, now_s=now_s)
-        entry.tenant_budget.take(tokens=tokens, now_s=now_s)
+        if entry.class_budget.is_limited:
+            entry.class_budget.take(tokens=tokens, now_s=now_s)
+        if entry.tenant_budget.is_limited:
+            entry.tenant_budget.take(tokens=tokens, now_s=now_s)
         self._reserved += tokens
         self._held += tokens
 
@@ -96,17 +98,20 @@ class Reservations:
         """What a request that used this much is charged. None: nothing."""
         if usage is None:
             return 0.0
-        prompt = max(usage.prompt_tokens, 0)
-        cached = min(max(usage.cached_tokens, 0), prompt)
-        return prompt - cached * (1.0 - self._cached_ratio) + max(usage.output_tokens, 0)
+        charged = float(max(usage.prompt_tokens, 0))
+        if usage.cached_tokens > 0:
+            charged -= min(usage.cached_tokens, charged) * (1.0 - self._cached_ratio)
+        return charged + max(usage.output_tokens, 0)
 
     def settle(self, entry: Entry, charged_tokens: float, *, now_s: float) -> None:
         """Put what was really used in the place of the reservation."""
         if entry.class_budget is None or entry.tenant_budget is None:
             return
         left = entry.cost_tokens - charged_tokens
-        entry.class_budget.put_back(tokens=left, now_s=now_s)
-        entry.tenant_budget.put_back(tokens=left, now_s=now_s)
+        if entry.class_budget.is_limited:
+            entry.class_budget.put_back(tokens=left, now_s=now_s)
+        if entry.tenant_budget.is_limited:
+            entry.tenant_budget.put_back(tokens=left, now_s=now_s)
         entry.class_budget = entry.tenant_budget = None
         self._held -= entry.cost_tokens
         self._charged += charged_tokens

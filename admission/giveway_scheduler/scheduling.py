@@ -66,6 +66,8 @@ class Scheduler:
         self._entries: dict[RequestKey, Entry] = {}
         self._offered = 0
         self._engine_available = True
+        self._aborts = False
+        """A10: batch requests may be aborted for a higher class."""
         self._classes = follow_classes(settings, (), now_s=now_s)
         self._room = WaitingRoom()
         self._tenants = Tenants(settings, forget=self._forget_tenant)
@@ -85,6 +87,7 @@ class Scheduler:
             picker=self._picker,
         )
         self._follow_algorithm()
+        self._follow_preemption()
 
     def configure(self, settings: Settings, *, now_s: float) -> tuple[Decision, ...]:
         """Change the settings at once; no queued request is lost and no bucket is refilled.
@@ -107,8 +110,10 @@ class Scheduler:
         if settings.algorithm is not former.algorithm:
             self._picker = make_picker(settings, now_s=now_s, generator=self._generator)
             for entry in self._entries.values():
-                self._picker.arrived(entry, now_s=entry.offered_s)
+                if entry.is_waiting or entry.unprefilled_tokens:
+                    self._picker.arrived(entry, now_s=entry.offered_s)
         self._follow_algorithm()
+        self._follow_preemption()
         self._place(self._inheritance.refresh(self._entries.values()))
         self._follow_times_to_live()
         self._expire(decisions)
@@ -261,8 +266,9 @@ class Scheduler:
 
     def _admit(self, request: Request) -> Entry:
         """The entry of a newcomer, in no queue yet."""
-        lowest = len(self._classes) - 1
-        rank = min(max(request.rank, 0), lowest)
+        rank, lowest = request.rank, len(self._classes) - 1
+        if not 0 <= rank <= lowest:
+            rank = min(max(rank, 0), lowest)  # the shell's policy may be a moment older than ours
         service_class = self._classes[rank]
         self._offered += 1
         entry = Entry(
@@ -318,7 +324,7 @@ class Scheduler:
             while self._room.count and (
                 self._promote(decisions)
                 or self._pick(decisions, newcomer)
-                or self._preempt(decisions)
+                or (self._aborts and self._preempt(decisions))
             ):
                 self._eligibility.forget_wake()
         return tuple(decisions)
@@ -350,8 +356,6 @@ class Scheduler:
 
     def _preempt(self, decisions: list[Decision]) -> bool:
         """Stop a batch request for one of a higher class, if that is worth it."""
-        if self._settings.preemption is not PreemptionSetting.ABORT_BEFORE_FIRST_TOKEN:
-            return False
         now_s = self._now_s
         for service_class in self._classes:
             if service_class.is_batch or not service_class.queue.entries:
@@ -362,7 +366,7 @@ class Scheduler:
             victim = self._preemption.victim_for(
                 service_class, self._seats, self._gate, now_s=now_s
             )
-            if victim is None or self._picker.is_owed(victim.entry.service_class, now_s=now_s):
+            if victim is None or self._picker.is_owed(victim.entry.service_class):
                 continue
             victim.entry.aborts += 1
             self._preemption.answered(victim.entry)
@@ -382,7 +386,8 @@ class Scheduler:
         if entry.lifted_by is not None and reason is not DispatchReason.BOOSTED:
             reason = DispatchReason.LIFTED
         decisions.append(self._dispatcher.send(entry, reason, now_s=self._now_s))
-        self._preemption.dispatched(entry)
+        if self._aborts:
+            self._preemption.dispatched(entry)
 
     # Leaving
 
@@ -394,7 +399,8 @@ class Scheduler:
             return ()
         decisions = self._pass_time(now_s)
         if entry.is_dispatched:
-            self._preemption.left(entry, now_s=now_s)
+            if self._aborts:
+                self._preemption.left(entry, now_s=now_s)
             self._dispatcher.end(entry, usage, is_finished=is_finished, now_s=now_s)
             self._forget(entry, is_finished=is_finished)
         elif entry.is_waiting:
@@ -469,6 +475,13 @@ class Scheduler:
         if limit is None:
             limit = self._settings.concurrency.batch_maximum
         self._seats.batch_limit = limit
+
+    def _follow_preemption(self) -> None:
+        """Begin anew to watch for victims: those dispatched before are none."""
+        aborts = self._settings.preemption is PreemptionSetting.ABORT_BEFORE_FIRST_TOKEN
+        if not aborts or not self._aborts:
+            self._preemption = Preemption(now_s=self._now_s)
+        self._aborts = aborts
 
     def _follow_algorithm(self) -> None:
         self._picker.configure(self._settings, self._classes)

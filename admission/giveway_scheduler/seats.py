@@ -36,6 +36,7 @@ class Seats:
         "batch_limit",
         "batch_running",
         "limit",
+        "lower_limit",
         "lower_running",
         "running",
     )
@@ -45,17 +46,12 @@ class Seats:
         self._changed_s = now_s
         self._reached_s: float | None = None
         """Since when a lowered limit has been known to be too low. None: it was not reached."""
-        self.limit = concurrency.seats
+        self._set_limit(concurrency.seats)
         self.batch_limit = concurrency.batch_maximum
         self.running = 0
         self.lower_running = 0
         """Running in all classes but the first."""
         self.batch_running = 0
-
-    @property
-    def lower_limit(self) -> int:
-        """Seats of all classes but the first together."""
-        return max(1, self.limit - self._concurrency.reserved_seats)
 
     def limit_of(self, service_class: ServiceClass) -> int:
         """How many seats the class may hold at most, if nobody else held one."""
@@ -114,14 +110,14 @@ class Seats:
         if is_lowered and now_s - self._changed_s < DECREASE_INTERVAL_S:
             return
         in_use = min(self.limit, max(self.running, 1))
-        self.limit = max(1, int(in_use * DECREASE_RATIO))
+        self._set_limit(max(1, int(in_use * DECREASE_RATIO)))
         self._changed_s = now_s
         self._reached_s = now_s if self.running >= self.limit else None
 
     def grow(self, now_s: float) -> None:
         """Let a lowered limit grow, if it was used, by a seat for each interval."""
         while (grows_s := self.next_event_s()) is not None and grows_s <= now_s:
-            self.limit += 1
+            self._set_limit(self.limit + 1)
             self._changed_s = grows_s
             self._reached_s = grows_s if self.running >= self.limit else None
 
@@ -135,11 +131,17 @@ class Seats:
         """Follow new settings, and count anew by the classes' new ranks and kinds."""
         lowered_by = self._concurrency.seats - self.limit
         keeps = concurrency.lower_seats_on_preemption and lowered_by > 0
-        self.limit = max(1, concurrency.seats - lowered_by) if keeps else concurrency.seats
         self._concurrency = concurrency
+        self._set_limit(max(1, concurrency.seats - lowered_by) if keeps else concurrency.seats)
         self.batch_limit = concurrency.batch_maximum
         self.running = sum(each.running for each in classes)
         self.lower_running = sum(each.running for each in classes if not each.is_first)
         self.batch_running = sum(
             each.running for each in classes if each.is_batch and not each.is_first
         )
+
+    def _set_limit(self, limit: int) -> None:
+        self.limit = limit
+        """Seats of everybody together."""
+        self.lower_limit = max(1, limit - self._concurrency.reserved_seats)
+        """Seats of all classes but the first together."""

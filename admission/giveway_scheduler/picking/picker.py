@@ -49,7 +49,7 @@ class Picker(Protocol):
         """The class got service: 1 request and its estimated tokens at dispatch, 0 requests and
         the correction at its end, both below 0 when a request came back undone."""
 
-    def is_owed(self, service_class: ServiceClass, *, now_s: float) -> bool:  # noqa: ARG002
+    def is_owed(self, service_class: ServiceClass) -> bool:  # noqa: ARG002
         """Has the class a claim that even a gate that never opens must not defeat?"""
         return False
 

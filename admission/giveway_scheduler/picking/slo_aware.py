@@ -17,7 +17,7 @@ sums decay alike, so the floor's state changes with dispatches and ends and neve
 from collections.abc import Sequence
 
 from giveway_scheduler.classes import ServiceClass
-from giveway_scheduler.decaying import DecayedSum
+from giveway_scheduler.decaying import DecayedShare
 from giveway_scheduler.entries import Entry
 from giveway_scheduler.picking.picker import Picker, Start
 from giveway_scheduler.picking.weighing import WeightedShares
@@ -29,17 +29,16 @@ class SLOAware(Picker):
     """Picks by objective, with a token floor for batch."""
 
     def __init__(self, settings: Settings, start: Start) -> None:
-        half_life_s = settings.batch_token_floor_half_life_s
         self._floor_ratio = settings.batch_token_floor_ratio
-        self._all_tokens = DecayedSum(half_life_s=half_life_s, now_s=start.now_s)
-        self._batch_tokens = DecayedSum(half_life_s=half_life_s, now_s=start.now_s)
+        self._batch_share = DecayedShare(
+            half_life_s=settings.batch_token_floor_half_life_s, now_s=start.now_s
+        )
         self._between = WeightedShares()
         self._batch = WeightedShares()
 
     def configure(self, settings: Settings, classes: Sequence[ServiceClass]) -> None:
         self._floor_ratio = settings.batch_token_floor_ratio
-        self._all_tokens.half_life_s = settings.batch_token_floor_half_life_s
-        self._batch_tokens.half_life_s = settings.batch_token_floor_half_life_s
+        self._batch_share.half_life_s = settings.batch_token_floor_half_life_s
         self._between.configure(each for each in classes if _is_between(each))
         self._batch.configure(each for each in classes if _is_floored(each))
 
@@ -48,10 +47,10 @@ class SLOAware(Picker):
             return Order.FAIR_SHORTEST_FIRST
         return Order.FAIR
 
-    def choose(self, heads: Sequence[Entry], *, now_s: float) -> Entry:
+    def choose(self, heads: Sequence[Entry], *, now_s: float) -> Entry:  # noqa: ARG002 - no ageing
         first = heads[0]
         batch = [head for head in heads if _is_floored(head.service_class)]
-        if batch and self._is_below_floor(now_s):
+        if batch and self._batch_share.is_below(self._floor_ratio):
             return self._batch.least_served(batch)
         if first.service_class.is_first:
             return first
@@ -69,18 +68,15 @@ class SLOAware(Picker):
         tokens: float,
         now_s: float,
     ) -> None:
-        self._all_tokens.add(tokens, now_s=now_s)
-        if _is_floored(service_class):
-            self._batch_tokens.add(tokens, now_s=now_s)
+        is_batch = _is_floored(service_class)
+        self._batch_share.add(tokens, is_part=is_batch, now_s=now_s)
+        if is_batch:
             self._batch.charge(service_class, requests=requests, tokens=tokens)
         else:
             self._between.charge(service_class, requests=requests, tokens=tokens)
 
-    def is_owed(self, service_class: ServiceClass, *, now_s: float) -> bool:
-        return _is_floored(service_class) and self._is_below_floor(now_s)
-
-    def _is_below_floor(self, now_s: float) -> bool:
-        return self._batch_tokens.at(now_s) < self._floor_ratio * self._all_tokens.at(now_s)
+    def is_owed(self, service_class: ServiceClass) -> bool:
+        return _is_floored(service_class) and self._batch_share.is_below(self._floor_ratio)
 
 
 def _is_between(service_class: ServiceClass) -> bool:
