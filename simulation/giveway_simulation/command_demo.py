@@ -10,9 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from giveway_simulation.demo import DemoResult, DemoSettings, DemoView
+    from giveway_policy.resources import SLOPolicySpec
 
+    from giveway_simulation.demo import DemoResult, DemoView
+    from giveway_simulation.demo_stage import DemoSettings
+
+DEMO_POLICY = "demo_policy.yaml"
 DEFAULT_PLOT = Path(".run/giveway-demo.png")
+DEFAULT_SEED = 4
+"""A slice in which all kinds of traffic come all through; many slices of the code trace are empty
+for half a minute. The chat figures hardly depend on it."""
 _INTERRUPTED = 130
 _MISSING_EXTRA = (
     "giveway demo needs the packages of the simulation extra ({name} is missing): "
@@ -45,9 +52,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--load", type=_positive, default=1.2, help="multiple of what the engine can do (1.2)"
     )
-    parser.add_argument("--seed", type=int, default=1, help="which slice of the traces (1)")
     parser.add_argument(
-        "--policy", type=Path, metavar="FILE", help="policy of giveway (default: the built-in one)"
+        "--seed", type=int, default=DEFAULT_SEED, help=f"which slice of the traces ({DEFAULT_SEED})"
+    )
+    parser.add_argument(
+        "--policy",
+        type=Path,
+        metavar="FILE",
+        help="policy of giveway (default: demo_policy.yaml of the package for emulated engines, "
+        "the built-in one with --upstream)",
     )
     parser.add_argument(
         "--trace", type=Path, metavar="CSV", help="times and lengths of the chat traffic"
@@ -124,8 +137,8 @@ async def _interruptible(settings: "DemoSettings", view: "DemoView") -> "DemoRes
 def _settings(arguments: argparse.Namespace) -> "DemoSettings":
     from giveway_policy.defaults import default_spec
 
-    from giveway_simulation.demo import DemoSettings, Emulated, Upstream
     from giveway_simulation.demo_load import Limits
+    from giveway_simulation.demo_stage import DemoSettings, Emulated, Upstream
     from giveway_simulation.engine_pods import DEFAULT_POD, PODS
     from giveway_simulation.traces import read_trace
 
@@ -146,16 +159,32 @@ def _settings(arguments: argparse.Namespace) -> "DemoSettings":
         if pod not in PODS:
             raise _UsageError(f"no pod is called {pod}; known: {', '.join(PODS)}")
         engine = Emulated(pod=pod)
+    policy = arguments.policy
+    if policy is None and isinstance(engine, Emulated):
+        policy = Path(__file__).with_name(DEMO_POLICY)
     return DemoSettings(
         engine=engine,
-        spec=default_spec(),
-        policy=arguments.policy,
+        spec=default_spec() if policy is None else _policy_spec(policy),
+        policy=policy,
         window_s=arguments.seconds,
         load=arguments.load,
         seed=arguments.seed,
         in_turn=arguments.in_turn,
         chat_trace=None if arguments.trace is None else read_trace(arguments.trace),
     )
+
+
+def _policy_spec(path: Path) -> "SLOPolicySpec":
+    """The policy that a proxy would put in force for this file or folder."""
+    from giveway_policy.compiling import compile_policies
+    from giveway_policy.loading import load_path
+
+    loading = load_path(path)
+    compilation = compile_policies(loading.policies, loading.tenants)
+    if not compilation.documents:
+        faults = [str(fault) for fault in [*loading.faults, *compilation.faults]]
+        raise _UsageError("\n".join(faults) or f"{path} holds no SLOPolicy")
+    return compilation.documents[0].spec
 
 
 def _as_json(result: "DemoResult", *, plot: Path) -> dict[str, object]:

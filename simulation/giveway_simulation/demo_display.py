@@ -8,6 +8,7 @@ import sys
 from types import TracebackType
 from typing import Self
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -24,18 +25,17 @@ RUNS = ("direct", "giveway")
 _GOOD, _POOR = 0.99, 0.9
 
 
-def figures_table(picture: DemoPicture, *, title: str | None = None) -> Table:
+def figures_table(picture: DemoPicture) -> Table:
     """Both runs side by side, class by class."""
-    table = Table(title=title, title_justify="left", pad_edge=False, expand=False)
-    table.add_column("")
-    table.add_column("run")
-    for name in ("TTFT p50", "p95", "p99", "in time", "tokens/s"):
-        table.add_column(name, justify="right")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("time to first token", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for name in ("p50", "p95", "p99", "in time", "tokens/s"):
+        table.add_column(name, justify="right", no_wrap=True, min_width=7)
     for index, demo_class in enumerate(picture.classes):
         for run, figures in zip(RUNS, picture.figures, strict=True):
             own = figures.classes[index]
-            label = _label(demo_class) if run == RUNS[0] else ""
-            table.add_row(label, run, *_cells(demo_class, own))
+            table.add_row(_label(demo_class, run), run, *_cells(demo_class, own))
         table.add_section()
     for run, figures in zip(RUNS, picture.figures, strict=True):
         label = "all together" if run == RUNS[0] else ""
@@ -43,10 +43,11 @@ def figures_table(picture: DemoPicture, *, title: str | None = None) -> Table:
     return table
 
 
-def _label(demo_class: DemoClass) -> str:
+def _label(demo_class: DemoClass, run: str) -> str:
+    if run != RUNS[0]:
+        return ""
     target_s = demo_class.first_token_target_s
-    owed = "whenever" if target_s is None else f"first token within {duration(target_s)}"
-    return f"{demo_class.label} [dim]({owed})[/dim]"
+    return demo_class.label + ("" if target_s is None else f", owed {duration(target_s)}")
 
 
 def _cells(demo_class: DemoClass, own: ClassFigures) -> tuple[str | Text, ...]:

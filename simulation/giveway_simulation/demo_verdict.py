@@ -41,48 +41,44 @@ def judge(direct: RunFigures, giveway: RunFigures, classes: Sequence[DemoClass])
     kept = giveway.tokens_per_s / direct.tokens_per_s if direct.tokens_per_s else 1.0
     gained = any(difference >= _POINTS for difference in differences)
     lost = any(difference <= -_POINTS for difference in differences) or kept < _TOKENS_KEPT
-    latencies = "; ".join(_latency_clause(*triple) for triple in targeted)
-    batch = [triple for triple in triples if triple[0].first_token_target_s is None]
-    rest = ", ".join([*(_batch_clause(*triple) for triple in batch), _total_clause(kept)])
     match gained, lost:
         case True, False:
-            won, opening = Won.YES, "Through giveway"
+            won, opening = Won.YES, "Through giveway "
         case True, True:
-            won, opening = Won.PARTLY, "A mixed result: through giveway"
+            won, opening = Won.PARTLY, "A mixed result. Through giveway "
         case _:
-            won, opening = Won.NOTHING, "Nothing was won in this run: through giveway"
-    closing = _why_nothing(targeted) if won is Won.NOTHING else ""
-    return Verdict(won=won, sentence=f"{opening} {latencies}. Meanwhile {rest}.{closing}")
+            won, opening = Won.NOTHING, "Nothing was won in this run. Through giveway "
+    parts = [opening + "; ".join(_latency_clause(*triple) for triple in targeted) + "."]
+    batch = [triple for triple in triples if triple[0].first_token_target_s is None]
+    rest = [*(_batch_clause(*triple) for triple in batch), _total_clause(kept)]
+    parts.append("Meanwhile " + ", and ".join(rest) + ".")
+    if won is Won.NOTHING and all(
+        (direct_class.attainment or 0.0) > 1.0 - _POINTS for _, direct_class, _ in targeted
+    ):
+        parts.append("The engine was not full, so nothing had to give way: try a higher --load.")
+    return Verdict(won=won, sentence=" ".join(parts))
 
 
 def _latency_clause(demo_class: DemoClass, direct: ClassFigures, giveway: ClassFigures) -> str:
     target = duration(demo_class.first_token_target_s or 0.0)
     return (
         f"{percent(giveway.attainment)} of {demo_class.label} requests had their first token "
-        f"within {target} instead of {percent(direct.attainment)} "
-        f"(p95 {latency(giveway.p95)} instead of {latency(direct.p95)})"
+        f"within {target}, directly {percent(direct.attainment)} "
+        f"(p95 {latency(giveway.p95)}, directly {latency(direct.p95)})"
     )
 
 
 def _batch_clause(demo_class: DemoClass, direct: ClassFigures, giveway: ClassFigures) -> str:
     part = (
-        f", {giveway.tokens_per_s / direct.tokens_per_s * 100:.0f} % of direct"
+        f" ({giveway.tokens_per_s / direct.tokens_per_s * 100:.0f} % of direct)"
         if direct.tokens_per_s
         else ""
     )
-    return f"{demo_class.label} advanced at {giveway.tokens_per_s:,.0f} tokens/s{part}"
+    return f"{demo_class.label} went on at {giveway.tokens_per_s:,.0f} tokens/s{part}"
 
 
 def _total_clause(kept: float) -> str:
-    return f"and the engine did {kept * 100:.1f} % of the tokens that it did directly"
-
-
-def _why_nothing(
-    targeted: Sequence[tuple[DemoClass, ClassFigures, ClassFigures]],
-) -> str:
-    if all((direct.attainment or 0.0) > 1.0 - _POINTS for _, direct, _ in targeted):
-        return " The engine was not full: there was nothing to hold back. Try a higher --load."
-    return ""
+    return f"the engine did {kept * 100:.1f} % of the tokens that it did directly"
 
 
 def latency(value: Latency | None) -> str:

@@ -210,6 +210,10 @@ class _Answer(asyncio.Protocol):
             return
         self._end(Ending.FAILED, f"connection lost{f': {exc}' if exc else ''}")
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() == b"x-giveway-class":
+            self._measured.served_class = value.decode("latin-1")
+
     def on_headers_complete(self) -> None:
         self._measured.status = self._parser.get_status_code()
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import httptools
@@ -135,15 +135,13 @@ async def measure_capacity(
     client: LoadClient,
     requests: Iterator[PlannedRequest],
     *,
-    on_start: Callable[[float], None],
-    window_s: float = 15.0,
+    window_s: float,
     in_flight: int = 48,
 ) -> float:
     """Work per second (as `work_of` counts) that the engine does when it never runs dry.
 
     A closed loop over the mix; the first third, in which all are at their prompts, is left out.
     """
-    on_start(window_s)
     record: list[Measured] = []
     await run_closed_loop(client, requests, in_flight=in_flight, window_s=window_s, record=record)
     from_s = window_s / 3

@@ -45,6 +45,8 @@ class Measured:
     ending: Ending | None = None
     status: int | None = None
     """None: no HTTP answer (yet)."""
+    served_class: str | None = None
+    """The class that giveway served it in. None: not told, as by an engine itself."""
     usage_prompt_tokens: int | None = None
     """What the engine counted. None: it did not say (yet)."""
     usage_output_tokens: int | None = None

@@ -1,0 +1,238 @@
+"""What has to run for the demonstration? Engines, giveway before one of them, and what they can do.
+
+Emulated engines are two equal ones, one of them behind giveway, unless the runs go in turn. A real
+engine is first probed: its model, its text scale, its capacity. Everything that was started is
+stopped again when the stage is left, whatever happens.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from giveway_policy.resources import SLOPolicySpec
+
+from giveway_simulation.child_processes import Child
+from giveway_simulation.demo_load import DemoTraffic, Limits, mixed_requests
+from giveway_simulation.engine_capacity import model_capacity
+from giveway_simulation.engine_model import EngineLimits
+from giveway_simulation.engine_pods import DEFAULT_POD, PODS
+from giveway_simulation.load_client import LoadClient, Target
+from giveway_simulation.load_generating import LoadCost
+from giveway_simulation.load_probing import find_model, measure_capacity, measure_text_scale
+from giveway_simulation.load_records import Measured
+from giveway_simulation.prompt_building import PromptWriter, TextScale
+from giveway_simulation.traces import TraceRow
+
+EMULATED_MODEL = "emulated"
+CAPACITY_PROBE_S = 15.0
+_TICK_S = 0.25
+_EMULATOR_READY = re.compile(r"^listening on (http://\S+)")
+_PROXY_READY = re.compile(r"^data (http://\S+) admin (http://\S+)")
+
+
+class PhaseView(Protocol):
+    """Who tells what is going on."""
+
+    def phase(self, text: str, *, lasts_s: float | None) -> None:
+        """A new part begins. `lasts_s` None: a moment."""
+
+    def advance(self, done_s: float) -> None:
+        """So much of the present part is done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emulated:
+    """Engines of our own."""
+
+    pod: str = DEFAULT_POD
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upstream:
+    """A real engine."""
+
+    url: str
+    model: str | None
+    """None: the first that it names."""
+    api_key: str | None = None
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoSettings:
+    """What to show."""
+
+    engine: Emulated | Upstream
+    spec: SLOPolicySpec
+    """The policy that holds in the run through giveway."""
+    policy: Path | None = None
+    """Its file. None: giveway's own default."""
+    window_s: float = 60.0
+    load: float = 1.2
+    """Multiple of what the engine can do."""
+    seed: int = 1
+    in_turn: bool = False
+    """One run after the other also with emulated engines."""
+    chat_trace: Sequence[TraceRow] | None = None
+    """None: the sample that comes with the package."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """One of the two runs, readable while it goes on."""
+
+    name: str
+    client: LoadClient
+    record: list[Measured] = field(default_factory=list)
+    zero_s: float | None = None
+    """`time.monotonic` at its start. None: not started."""
+    cost: LoadCost | None = None
+    """None: not ended."""
+
+    def elapsed_s(self, now_s: float, *, window_s: float) -> float:
+        """Seconds into its window; the whole window once it ended, 0 before it began."""
+        if self.cost is not None:
+            return window_s
+        return 0.0 if self.zero_s is None else min(window_s, now_s - self.zero_s)
+
+
+@dataclass(slots=True, kw_only=True)
+class Stage:
+    """What the runs need."""
+
+    direct: Run
+    giveway: Run
+    together: bool
+    work_per_s: float
+    limits: Limits
+    children: list[Child]
+    emulators: list[Target]
+
+
+@asynccontextmanager
+async def set_stage(
+    settings: DemoSettings, traffic: DemoTraffic, view: PhaseView
+) -> AsyncIterator[Stage]:
+    async with AsyncExitStack() as stack:
+        match settings.engine:
+            case Emulated() as emulated:
+                stage = await _emulated_stage(settings, emulated, traffic, stack, view)
+            case Upstream() as upstream:
+                stage = await _upstream_stage(settings, upstream, traffic, stack, view)
+        yield stage
+
+
+async def _emulated_stage(
+    settings: DemoSettings,
+    emulated: Emulated,
+    traffic: DemoTraffic,
+    stack: AsyncExitStack,
+    view: PhaseView,
+) -> Stage:
+    view.phase("starting the emulated engine and giveway", lasts_s=None)
+    engines = [_emulator(emulated) for _ in range(1 if settings.in_turn else 2)]
+    await asyncio.gather(*(stack.enter_async_context(engine) for engine in engines))
+    urls = [engine.ready.group(1) for engine in engines]
+    proxy = await stack.enter_async_context(_proxy(urls[-1], settings))
+    target, scale = await measure_text_scale(Target.parse(urls[0], model=EMULATED_MODEL))
+    pod = PODS[emulated.pod]
+    engine_limits = EngineLimits(
+        max_num_seqs=emulated.max_num_seqs,
+        max_num_batched_tokens=emulated.max_num_batched_tokens,
+        kv_cache_tokens=pod.kv_cache_tokens,
+    )
+    limits = Limits()
+    capacity = model_capacity(
+        pod, engine_limits, mixed_requests(traffic, seed=settings.seed, limits=limits)
+    )
+    return Stage(
+        direct=_run("direct", target, target.address, scale, settings),
+        giveway=_run("giveway", target, proxy.ready.group(1), scale, settings),
+        together=not settings.in_turn,
+        work_per_s=capacity,
+        limits=limits,
+        children=[*engines, proxy],
+        emulators=[Target.parse(url, model=EMULATED_MODEL) for url in urls],
+    )
+
+
+async def _upstream_stage(
+    settings: DemoSettings,
+    upstream: Upstream,
+    traffic: DemoTraffic,
+    stack: AsyncExitStack,
+    view: PhaseView,
+) -> Stage:
+    view.phase(f"looking at {upstream.url}", lasts_s=None)
+    model = upstream.model or await find_model(upstream.url, api_key=upstream.api_key)
+    named = Target.parse(upstream.url, model=model, api_key=upstream.api_key)
+    target, scale = await measure_text_scale(named)
+    proxy = await stack.enter_async_context(_proxy(target.address, settings))
+    view.phase(f"finding out how much {model} at {target.address} can do", lasts_s=CAPACITY_PROBE_S)
+    capacity = await _shown(
+        view,
+        measure_capacity(
+            LoadClient(target, prompts=PromptWriter(scale, seed=settings.seed)),
+            mixed_requests(traffic, seed=settings.seed, limits=upstream.limits),
+            window_s=CAPACITY_PROBE_S,
+        ),
+    )
+    return Stage(
+        direct=_run("direct", target, target.address, scale, settings),
+        giveway=_run("giveway", target, proxy.ready.group(1), scale, settings),
+        together=False,
+        work_per_s=capacity,
+        limits=upstream.limits,
+        children=[proxy],
+        emulators=[],
+    )
+
+
+async def _shown(view: PhaseView, work: Coroutine[None, None, float]) -> float:
+    """Do the work and let the view's bar go on with the time."""
+    began_s = time.monotonic()
+    task = asyncio.create_task(work)
+    try:
+        while not task.done():
+            await asyncio.wait([task], timeout=_TICK_S)
+            view.advance(time.monotonic() - began_s)
+        return await task
+    finally:
+        task.cancel()
+
+
+def _run(name: str, target: Target, url: str, scale: TextScale, settings: DemoSettings) -> Run:
+    own = Target.parse(url, model=target.model, api=target.api, api_key=target.api_key)
+    return Run(name=name, client=LoadClient(own, prompts=PromptWriter(scale, seed=settings.seed)))
+
+
+def _emulator(emulated: Emulated) -> Child:
+    return Child(
+        "engine",
+        [
+            *("emulate", "--host", "127.0.0.1", "--port", "0", "--model", EMULATED_MODEL),
+            *("--pod", emulated.pod, "--max-num-seqs", str(emulated.max_num_seqs)),
+            *("--max-num-batched-tokens", str(emulated.max_num_batched_tokens)),
+            *("--scheduling-policy", "priority"),
+        ],
+        ready=_EMULATOR_READY,
+    )
+
+
+def _proxy(upstream: str, settings: DemoSettings) -> Child:
+    policy = () if settings.policy is None else ("--policy", str(settings.policy))
+    return Child(
+        "giveway",
+        [
+            *("serve", "--upstream", upstream, "--host", "127.0.0.1", "--port", "0"),
+            *("--admin-host", "127.0.0.1", "--admin-port", "0", *policy),
+        ],
+        ready=_PROXY_READY,
+    )
