@@ -32,6 +32,7 @@ from giveway_scheduler.statistics import (
     BucketStatistics,
     ClassStatistics,
     LedgerStatistics,
+    Quota,
     Statistics,
     TenantStatistics,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "Limits",
     "OverLimit",
     "Preemption",
+    "Quota",
     "RateSignal",
     "Reject",
     "RejectReason",

@@ -1,12 +1,18 @@
 """The scheduler's state as one value."""
 
+import math
 from collections.abc import Iterable, Sequence
 from heapq import nlargest
 
-from giveway_scheduler.buckets import TokenBucket
+from giveway_scheduler.buckets import Budget, TokenBucket
 from giveway_scheduler.classes import ServiceClass
 from giveway_scheduler.seats import Seats
-from giveway_scheduler.statistics import BucketStatistics, ClassStatistics, TenantStatistics
+from giveway_scheduler.statistics import (
+    BucketStatistics,
+    ClassStatistics,
+    Quota,
+    TenantStatistics,
+)
 from giveway_scheduler.tenancy import Tenant
 
 MOST_TENANTS = 100
@@ -57,6 +63,30 @@ def tenant_statistics(tenants: Iterable[Tenant], *, now_s: float) -> tuple[Tenan
         )
         for each in busiest
     )
+
+
+def quota(of_class: Budget, of_tenant: Budget | None, *, now_s: float) -> Quota | None:
+    """The tighter bucket of each kind. None: neither class nor tenant has a limit."""
+    budgets = (of_class,) if of_tenant is None else (of_class, of_tenant)
+    requests = _tightest([each.requests for each in budgets], now_s)
+    tokens = _tightest([each.tokens for each in budgets], now_s)
+    if requests is None and tokens is None:
+        return None
+    return Quota(
+        requests=_bucket_statistics(requests, now_s), tokens=_bucket_statistics(tokens, now_s)
+    )
+
+
+def _tightest(buckets: list[TokenBucket | None], now_s: float) -> TokenBucket | None:
+    tightest: TokenBucket | None = None
+    least = math.inf
+    for bucket in buckets:
+        if bucket is None:
+            continue
+        left = bucket.refill(now_s) / bucket.burst if bucket.burst > 0.0 else 0.0
+        if left < least:
+            tightest, least = bucket, left
+    return tightest
 
 
 def _bucket_statistics(bucket: TokenBucket | None, now_s: float) -> BucketStatistics | None:

@@ -36,15 +36,15 @@ from giveway_scheduler.inheriting import Inheritance
 from giveway_scheduler.making_room import make_room
 from giveway_scheduler.picking import make_picker
 from giveway_scheduler.preempting import Preemption
-from giveway_scheduler.reporting import class_statistics, tenant_statistics
-from giveway_scheduler.requests import Request, RequestKey, Usage
+from giveway_scheduler.reporting import class_statistics, quota, tenant_statistics
+from giveway_scheduler.requests import Request, RequestKey, TenantName, Usage
 from giveway_scheduler.reserving import Reservations
 from giveway_scheduler.retrying import LONGEST_RETRY_S, retry_after_s
 from giveway_scheduler.seats import Seats
 from giveway_scheduler.settings import OverLimit, Settings
 from giveway_scheduler.settings import Preemption as PreemptionSetting
 from giveway_scheduler.starving import StarvationMonitor
-from giveway_scheduler.statistics import Statistics
+from giveway_scheduler.statistics import Quota, Statistics
 from giveway_scheduler.tenancy import Tenant, Tenants
 from giveway_scheduler.waiting import WaitingRoom
 
@@ -234,6 +234,12 @@ class Scheduler:
             tenants=tenant_statistics(self._tenants.all(), now_s=now_s),
             ledger=self._reservations.statistics(),
         )
+
+    def quota(self, rank: int, tenant: TenantName, *, now_s: float) -> Quota | None:
+        """What a tenant may still use in a class. None: there is no limit."""
+        of_class = self._classes[min(rank, len(self._classes) - 1)].budget
+        known = self._tenants.find(tenant)
+        return quota(of_class, None if known is None else known.budget, now_s=now_s)
 
     # What time brings
 

@@ -15,6 +15,17 @@ class BucketStatistics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """What one request's sender may still use: of its class's and its tenant's bucket the one that
+    has relatively less left."""
+
+    requests: BucketStatistics | None
+    """None: no limit."""
+    tokens: BucketStatistics | None
+    """None: no limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClassStatistics:
     """One class now. `queued_tokens` counts estimates of prompt and output."""
 

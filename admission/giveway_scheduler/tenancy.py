@@ -83,6 +83,10 @@ class Tenants:
         """Every known tenant."""
         return self._tenants.values()
 
+    def find(self, name: TenantName) -> Tenant | None:
+        """The tenant. None: nothing is known of it."""
+        return self._tenants.get(name)
+
     def get(self, name: TenantName, *, now_s: float) -> Tenant:
         """The tenant, made if it is not known."""
         tenant = self._tenants.get(name)
