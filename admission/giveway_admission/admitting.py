@@ -9,6 +9,7 @@ the request; its decisions are counted and have no effect.
 """
 
 import asyncio
+import logging
 import random
 import time
 from collections import deque
@@ -22,17 +23,22 @@ from giveway_scheduler import (
     Dispatch,
     Evict,
     Expire,
+    Quota,
     Reject,
     Request,
     RequestKey,
     Scheduler,
     Statistics,
+    TenantName,
     Usage,
 )
 
 from giveway_admission.deadlines import Deadline
+from giveway_admission.logs import log_event
 from giveway_admission.recent_decisions import DecisionKind, RecentDecisions
 from giveway_admission.runtime_policies import Admission, RuntimePolicy
+
+_logger = logging.getLogger(__name__)
 
 
 class Admitted(Protocol):
@@ -45,6 +51,9 @@ class Admitted(Protocol):
     def expire(self, decision: Expire) -> None: ...
     def take_back(self) -> None:
         """Leave the engine at once; it is back in the queue already."""
+
+    def break_down(self) -> None:
+        """End, whatever the state: carrying out its decision failed by a fault of ours."""
 
 
 class Admitter:
@@ -139,6 +148,10 @@ class Admitter:
     def statistics(self) -> Statistics:
         return self._scheduler.statistics(now_s=time.monotonic())
 
+    def quota(self, rank: int, tenant: TenantName) -> Quota | None:
+        """What a tenant may still use in a class. None: there is no limit."""
+        return self._scheduler.quota(rank, tenant, now_s=time.monotonic())
+
     def close(self) -> None:
         self._timer.close()
 
@@ -155,7 +168,7 @@ class Admitter:
             self._doing = True
             try:
                 while self._to_do:
-                    self._do(self._to_do.popleft())
+                    self._do_safely(self._to_do.popleft())
             finally:
                 self._doing = False
         if self._doing:
@@ -165,6 +178,16 @@ class Admitter:
             self._timer.clear()
         else:
             self._timer.set_at(next_s)
+
+    def _do_safely(self, decision: Decision) -> None:
+        """A fault in one request's deed costs that request alone, and no seat."""
+        exchange = self._exchanges.get(decision.request.key)
+        try:
+            self._do(decision)
+        except Exception as error:
+            log_event(_logger, logging.ERROR, "decision not carried out", error=error)
+            if exchange is not None:
+                exchange.break_down()
 
     def _do(self, decision: Decision) -> None:
         request = decision.request

@@ -14,6 +14,7 @@ What always holds
   breaks off is broken off: no end is invented.
 """
 
+import contextlib
 import logging
 import time
 from dataclasses import replace
@@ -28,6 +29,7 @@ from giveway_admission.endpoints import Endpoint, ErrorDialect, PriorityBy, Refu
 from giveway_admission.engine_connections import EngineConnection, EngineFault
 from giveway_admission.logs import log_event
 from giveway_admission.outcomes import STATUS, Outcome
+from giveway_admission.quota_headers import quota_lines
 from giveway_admission.refusals import (
     DRAINING_MESSAGE,
     DRAINING_RETRY_S,
@@ -255,11 +257,12 @@ class Exchange:
             self._refuse(admission.outcome, admission.message, param=admission.param)
             return
         if self._whole:
-            if facts.can_ask_usage and proxy.asks_usage:
-                self._body = with_usage_asked(self._body)
-                self._hides_usage = True
-            if facts.priority_in_body and not proxy.forwards_priority:
-                self._body = with_priority(self._body, None)
+            with contextlib.suppress(InvalidRequestError):
+                if facts.can_ask_usage and proxy.asks_usage:
+                    self._body = with_usage_asked(self._body)
+                    self._hides_usage = True
+                if facts.priority_in_body and not proxy.forwards_priority:
+                    self._body = with_priority(self._body, None)
         else:
             admission = replace(admission, request=replace(admission.request, repeatable=False))
             if facts.priority_in_body and endpoint.priority_by is PriorityBy.HEADER:
@@ -323,6 +326,16 @@ class Exchange:
         self._relay = self._reader = None
         self.state = State.WAITING
 
+    def break_down(self) -> None:
+        """A fault of ours: end it in whatever state it is, and give its seat back."""
+        admission = self._admission
+        if self.state is not State.ENDED:
+            self._leave_engine()
+            self._finish(Outcome.ENGINE_FAILED, usage=None)
+            self._client.break_off(hard=True)
+        if admission is not None:
+            self._proxy.admitter.cancel(admission.request.key, usage=None)
+
     # To and from the engine.
 
     def begin_sending(self, connection: EngineConnection) -> tuple[bytes, bytes]:
@@ -335,7 +348,9 @@ class Exchange:
         self._at_engine = proxy.ids.claim(self._name, again=again)
         body = self._body
         if self.wants_whole_body and proxy.forwards_priority:
-            body = with_priority(body, self._priority)
+            # What was read as JSON but can't be taken apart goes on as it is.
+            with contextlib.suppress(InvalidRequestError):
+                body = with_priority(body, self._priority)
         by_header = endpoint.priority_by is PriorityBy.HEADER
         length: int | None = len(body)
         if not self._whole:
@@ -593,6 +608,10 @@ class Exchange:
                 b"X-Giveway-Queue-Ms: %d\r\nX-Giveway-Decision: %b\r\n"
                 % (self._waited_s * 1000, self._decision or b"queued")
             )
+            request = admission.request
+            quota = self._proxy.admitter.quota(request.rank, request.tenant)
+            if quota is not None:
+                lines.append(quota_lines(quota))
         return lines
 
     @property
