@@ -116,22 +116,21 @@ def rates(load: float) -> tuple[float, ...]:
 
 
 def uneven_tenants(
-    *, seed: int, duration_s: float, per_s: float, shares: Sequence[float], tokens: tuple[int, int]
+    shares: Sequence[float], per_s: float, *, rank: int, seed: int, duration_s: float
 ) -> tuple[Arrival, ...]:
-    """Poisson arrivals of one class, by tenants of equal weight that ask for unequal `shares`.
-
-    `tokens`: prompt and output of every request.
-    """
+    """Conversations of one class at random times, from equal tenants with unequal shares."""
     generator = random.Random(seed)  # noqa: S311
+    rows = _rows("chat")
     return tuple(
         Arrival(
             at_s=at_s,
-            rank=0,
-            tenant=_tenant(0, shares, generator=generator),
-            prompt_tokens=tokens[0],
-            output_tokens=tokens[1],
+            rank=rank,
+            tenant=_tenant(rank, shares, generator=generator),
+            prompt_tokens=row.prompt_tokens,
+            output_tokens=row.output_tokens,
         )
         for at_s in _poisson(per_s, generator=generator, duration_s=duration_s)
+        for row in [generator.choice(rows)]
     )
 
 
@@ -184,7 +183,7 @@ def _batch(
         yield Arrival(
             at_s=at_s,
             rank=rank,
-            tenant=f"class-{rank}-tenant-{number}",
+            tenant=tenant_name(rank, number),
             prompt_tokens=row.prompt_tokens,
             output_tokens=row.output_tokens,
         )
@@ -199,6 +198,11 @@ def _poisson(per_s: float, *, generator: random.Random, duration_s: float) -> It
 
 def _tenant(rank: int, shares: Sequence[float], *, generator: random.Random) -> str:
     (number,) = generator.choices(range(len(shares)), weights=shares)
+    return tenant_name(rank, number)
+
+
+def tenant_name(rank: int, number: int) -> str:
+    """The name of the class's tenant that has share `number`."""
     return f"class-{rank}-tenant-{number}"
 
 
