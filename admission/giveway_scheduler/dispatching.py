@@ -95,7 +95,9 @@ class Dispatcher:
         service_class.served_tokens += charged
         entry.tenant.served_tokens += charged
         service_tokens = charged + (self._output_weight - 1.0) * output
-        service_class.queue.charge(flow, service_tokens - entry.service_tokens)
+        service_class.queue.charge(
+            flow, service_tokens - entry.service_tokens, settled_tokens=service_tokens
+        )
         correction = charged - entry.counted_tokens
         self.picker.charge(service_class, requests=0, tokens=correction, now_s=now_s)
         if is_finished and usage is not None:

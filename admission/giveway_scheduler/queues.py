@@ -15,8 +15,9 @@ Service is the virtual token counter of Sheng et al., "Fairness in Serving Large
 back with work is lifted to the least counter among those that wait, so that idle time earns no
 credit. Changed from it: the output is charged at dispatch, estimated by the tenant's own recent
 mean, and corrected at the end; so tenants with long and short answers are told apart before their
-answers are known. Two tenants that both wait all through an interval differ in weighted service by
-at most what the engine runs of them at once.
+answers are known. And a tenant is lifted only to what the other one has had for certain, without
+estimates of what still runs: they may turn out far too high. Two tenants that both wait all through
+an interval differ in weighted service by at most what the engine runs of them at once.
 
 Costs: everything here is O(1) or O(log tenants), however many entries wait. The heap of ready flows
 and the heap of prompts drop stale items when they meet them and are rebuilt when more than half is
@@ -61,6 +62,7 @@ class Flow:
         "mean_output_tokens",
         "prompts",
         "service",
+        "settled",
         "stamp",
         "tenant",
     )
@@ -74,7 +76,10 @@ class Flow:
         self.late: OrderedDict[RequestKey, Entry] = OrderedDict()
         """FAIR_SHORTEST_FIRST: the demoted ones, in order of arrival."""
         self.service = 0.0
-        """Weighted tokens, divided by the tenant's weight."""
+        """Weighted tokens, divided by the tenant's weight: ended requests, and estimates of those
+        that run."""
+        self.settled = 0.0
+        """The part of `service` that is certain: requests that ended."""
         self.answers = 0
         self.mean_output_tokens = 0.0
         """Recent mean per answer; means nothing while `answers` is 0."""
@@ -124,8 +129,9 @@ class ClassQueue:
         self.flows: dict[TenantName, Flow] = {}
         self.bytes = 0
         self.tokens = 0
-        self._ready: list[tuple[int, float, int, Flow]] = []
-        """Heap of (stage, key, stamp, flow): stage 1 holds flows with nothing but late entries."""
+        self._ready: list[tuple[int, float, int, int, Flow]] = []
+        """Heap of (stage, service, order of the oldest entry, stamp, flow). Stage 1 holds flows
+        with nothing but late entries; service is 0 for all where the order is ARRIVAL."""
         self._stamp = 0
         self._last: Flow | None = None
         """The flow that was last to stop waiting: where the counters stand when nobody waits."""
@@ -209,7 +215,7 @@ class ClassQueue:
         """
         ready = self._ready
         while ready:
-            _, _, stamp, flow = ready[0]
+            _, _, _, stamp, flow = ready[0]
             if flow.stamp != stamp:
                 heappop(ready)
             elif self.order is not Order.FAIR_SHORTEST_FIRST:
@@ -223,9 +229,13 @@ class ClassQueue:
                 self._make_ready(flow)
         return None
 
-    def charge(self, flow: Flow, service_tokens: float) -> None:
-        """Add to the tenant's service (below 0: take back), and put the flow at its new place."""
+    def charge(self, flow: Flow, service_tokens: float, *, settled_tokens: float = 0.0) -> None:
+        """Add to the tenant's service (below 0: take back), and put the flow at its new place.
+
+        `settled_tokens` of an ended request are certain, the rest is an estimate.
+        """
         flow.service += service_tokens / flow.tenant.weight
+        flow.settled += settled_tokens / flow.tenant.weight
         if flow.stamp and self.order is not Order.ARRIVAL:
             self._make_ready(flow)
 
@@ -247,7 +257,7 @@ class ClassQueue:
         flow = self.flows.pop(tenant, None)
         if flow is not None and flow is self._last:
             self._last = None
-            self._idle_service = flow.service
+            self._idle_service = flow.settled
 
     def reorder(self, order: Order, *, target_s: float | None) -> None:
         """Follow another order: everything that waits is put in its new place."""
@@ -295,26 +305,25 @@ class ClassQueue:
     def _lift(self, flow: Flow) -> None:
         """Bring a flow that becomes active up to those that are: idle time earns no credit."""
         ready = self._ready
-        while ready and ready[0][3].stamp != ready[0][2]:
+        while ready and ready[0][4].stamp != ready[0][3]:
             heappop(ready)
-        active = ready[0][3] if ready else self._last
-        level = self._idle_service if active is None else active.service
-        if level > flow.service:
-            flow.service = level
+        active = ready[0][4] if ready else self._last
+        lacking = (self._idle_service if active is None else active.settled) - flow.service
+        if lacking > 0.0:
+            flow.service += lacking
+            flow.settled += lacking
 
     def _make_ready(self, flow: Flow) -> None:
-        if self.order is Order.ARRIVAL:
-            stage, key = 0, float(next(iter(flow.entries.values())).order)
-        else:
-            stage = 1 if self.order is Order.FAIR_SHORTEST_FIRST and not flow.prompts else 0
-            key = flow.service
+        oldest = next(iter(flow.entries.values())).order
+        service = 0.0 if self.order is Order.ARRIVAL else flow.service
+        stage = 1 if self.order is Order.FAIR_SHORTEST_FIRST and not flow.prompts else 0
         self._stamp += 1
         flow.stamp = self._stamp
         ready = self._ready
         if len(ready) > 2 * len(self.entries) + SLACK:
-            self._ready = ready = [item for item in ready if item[3].stamp == item[2]]
+            self._ready = ready = [item for item in ready if item[4].stamp == item[3]]
             heapify(ready)
-        heappush(ready, (stage, key, self._stamp, flow))
+        heappush(ready, (stage, service, oldest, self._stamp, flow))
 
     def _resize(self, flow: Flow, before: int) -> None:
         """Move the flow between the groups of equal size."""
