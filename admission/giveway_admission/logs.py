@@ -54,6 +54,7 @@ def configure_logging(
     """Send everything to `stream` (None: standard error) in one format; may be called again."""
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JSONLines() if log_format is LogFormat.JSON else TextLines())
+    handler.addFilter(_is_ours_to_know)
     root = logging.getLogger()
     for old in list(root.handlers):
         if isinstance(old.formatter, JSONLines | TextLines):
@@ -63,6 +64,18 @@ def configure_logging(
     # Below warning aiohttp logs each request with path and query, asyncio its selector.
     for name in ("aiohttp.access", "asyncio"):
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+
+
+def _is_ours_to_know(record: logging.LogRecord) -> bool:
+    """False for the errors that aiohttp logs when bytes on the admin port are no HTTP.
+
+    Whoever sent them is told by a 400; a port scan must wake nobody.
+    """
+    if record.name != "aiohttp.server" or not record.exc_info:
+        return True
+    from aiohttp.http_exceptions import HttpProcessingError
+
+    return not isinstance(record.exc_info[1], HttpProcessingError)
 
 
 def log_event(logger: logging.Logger, level: int, event: str, **fields: object) -> None:

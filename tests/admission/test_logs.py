@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 
 import pytest
+from aiohttp.http_exceptions import BadStatusLine
 from giveway_admission.logs import (
     FIELD_LIMIT,
     JSONLines,
@@ -203,6 +204,17 @@ def test_request_lines_of_the_web_server_are_left_out_at_every_level(lines: Read
     """They would hold paths and queries."""
     logging.getLogger("aiohttp.access").info("GET /?key=abc")
     assert lines() == []
+
+
+def test_bytes_that_are_no_http_are_not_told_as_an_error(lines: Read) -> None:
+    """A port scan of the admin port wakes nobody; any other error of the server is told."""
+    logger = logging.getLogger("aiohttp.server")
+    for error in (BadStatusLine("\x16\x03"), ValueError("ours")):
+        try:
+            raise error
+        except (BadStatusLine, ValueError):
+            logger.exception("Error handling request")
+    assert [str(line["error"]).split(" ")[0] for line in lines()] == ["ValueError"]
 
 
 def test_configuring_again_does_not_double_the_lines() -> None:
