@@ -215,7 +215,9 @@ class Emulator:
         return next(self._keys)
 
     def submit(self, work: Work, generation: _Generation, index: int) -> None:
-        self.metrics.sequence_arrived(work.key, now_s=self._loop.time())
+        self.metrics.sequence_arrived(
+            work.key, prompt_tokens=work.prompt_tokens, now_s=self._loop.time()
+        )
         self.engine.submit(work, sink=generation, index=index)
 
     def forget(self, key: int) -> None:

@@ -40,6 +40,7 @@ class RequestTimes:
     """When what happened to one sequence, on the event loop's clock. None: not yet."""
 
     arrived_s: float
+    prompt_tokens: int
     scheduled_s: float | None = None
     first_token_s: float | None = None
     preempted_s: float | None = None
@@ -86,14 +87,15 @@ class EngineMetrics:
         }
         self._success = dict.fromkeys(_FINISH_REASONS, 0)
         self._rejected = 0
+        self._prompt_tokens = 0
         self._http: dict[tuple[str, str, str], int] = {}
         self._times: dict[int, RequestTimes] = {}
         self._decoding = 0
         """Sequences that decoded in the step before: they wait for their next token since then."""
         self._last_end_s = 0.0
 
-    def sequence_arrived(self, key: int, *, now_s: float) -> None:
-        self._times[key] = RequestTimes(arrived_s=now_s)
+    def sequence_arrived(self, key: int, *, prompt_tokens: int, now_s: float) -> None:
+        self._times[key] = RequestTimes(arrived_s=now_s, prompt_tokens=prompt_tokens)
 
     def sequence_aborted(self, key: int) -> None:
         self._times.pop(key, None)
@@ -141,7 +143,6 @@ class EngineMetrics:
         self._http[key] = self._http.get(key, 0) + 1
 
     def step_started(self, step: StepStart, *, now_s: float) -> None:
-        self._histograms["iteration_tokens_total"].observe(step.tokens)
         for key in step.admitted:
             times = self._times.get(key)
             if times is not None and times.scheduled_s is None:
@@ -156,6 +157,9 @@ class EngineMetrics:
     def step_ended(
         self, first: tuple[int, ...], *, going_on: int, finished: int, now_s: float
     ) -> None:
+        # A prompt counts when its first token comes, and once however often it was evicted: as in
+        # vLLM, where a step that only computes chunks is no iteration.
+        prompt_tokens = 0
         # All of them got a token; those whose first it was have no gap before it.
         gaps = going_on + finished - len(first)
         if gaps > 0:
@@ -166,6 +170,11 @@ class EngineMetrics:
             if times is not None:
                 times.first_token_s = now_s
                 self._histograms["time_to_first_token_seconds"].observe(now_s - times.arrived_s)
+                prompt_tokens += times.prompt_tokens
+        self._prompt_tokens += prompt_tokens
+        tokens = prompt_tokens + going_on + finished
+        if tokens:
+            self._histograms["iteration_tokens_total"].observe(tokens)
         self._last_end_s = now_s
 
     def render(self, engine: EngineStatistics, *, lag: Lag) -> str:
@@ -212,10 +221,10 @@ class EngineMetrics:
             "num_gpu_blocks": str(blocks),
         }
         yield "gauge", "cache_config_info", info, 1.0
-        yield "counter", "prefix_cache_queries_total", base, float(engine.prompt_tokens)
+        yield "counter", "prefix_cache_queries_total", base, float(self._prompt_tokens)
         yield "counter", "prefix_cache_hits_total", base, 0.0
         yield "counter", "num_preemptions_total", base, float(engine.preemptions)
-        yield "counter", "prompt_tokens_total", base, float(engine.prompt_tokens)
+        yield "counter", "prompt_tokens_total", base, float(self._prompt_tokens)
         yield "counter", "generation_tokens_total", base, float(engine.generation_tokens)
         for reason, count in self._success.items():
             yield "counter", "request_success_total", base | {"finished_reason": reason}, count

@@ -53,7 +53,7 @@ async def test_finished_request_is_in_every_family_once(emulator: Emulator) -> N
         assert samples[key(f"{name}_count")] == 1, name
     assert samples[key("inter_token_latency_seconds_count")] == 9
     assert samples[key("iteration_tokens_total_count")] == 10
-    assert samples[key("iteration_tokens_total_sum")] == 11 + 9
+    assert samples[key("iteration_tokens_total_sum")] == 11 + 10
     assert samples[key("request_generation_tokens_sum")] == 10
 
 

@@ -3,9 +3,18 @@
 import asyncio
 import json
 import time
+from typing import cast
 
 import pytest
 from giveway_simulation.emulator import Emulator
+from giveway_simulation.emulator_answers import make_answer
+from giveway_simulation.emulator_http import Exchange, HttpRequest
+from giveway_simulation.emulator_requests import (
+    Api,
+    OutputLengths,
+    ReadingSettings,
+    read_generating,
+)
 
 from tests.simulation.conftest import StartEmulator
 from tests.simulation.engine_fixtures import chat, url_of
@@ -167,3 +176,86 @@ async def first_data_s(client: RawClient) -> float:
     """When the first event came; the rest is read too."""
     times_s = [at_s async for at_s, _ in client.chunks()]
     return times_s[0]
+
+
+class FullConnection:
+    """An exchange whose client reads nothing for a while."""
+
+    def __init__(self) -> None:
+        self.congested = False
+        self.sent: list[bytes] = []
+
+    def begin_events(self) -> None:
+        pass
+
+    def send(self, events: list[bytes]) -> None:
+        self.sent += events
+
+    def end(self) -> None:
+        self.sent.append(b"end")
+
+
+def test_slow_reader_gets_fewer_and_longer_events_and_loses_no_token() -> None:
+    """Tokens 2 to 4 come while the connection is full: they go out together with the fifth."""
+    body = json.dumps(chat(max_tokens=6, stream=True)).encode()
+    asked = read_generating(
+        Api.CHAT,
+        HttpRequest(
+            method="POST", path=CHAT, headers={b"content-type": b"application/json"}, body=body
+        ),
+        settings=ReadingSettings(
+            model="emulated", max_model_len=4096, output_lengths=OutputLengths.FULL
+        ),
+    )
+    connection = FullConnection()
+    answer = make_answer(asked, cast("Exchange", connection), name="x")
+    answer.begin()
+    for number in range(1, 7):
+        connection.congested = 2 <= number <= 4
+        answer.token(0, finished=number == 6)
+    texts = [json.loads(event[6:]) for event in connection.sent[:-2]]
+    lengths = [len(each["choices"][0]["delta"]["content"]) // 4 for each in texts]
+    assert lengths == [0, 1, 4, 1]  # the role, then tokens
+    assert connection.sent[-2:] == [b"data: [DONE]\n\n", b"end"]
+
+
+async def test_header_sets_a_length_below_the_bound(emulator: Emulator) -> None:
+    """A test can have an answer that stops by itself; the bound stays a bound."""
+    async with await RawClient.open(url_of(emulator)) as client:
+        for asked, length, reason in (("3", 3, "stop"), ("99", 10, "length")):
+            headers = {"X-Emulator-Output-Tokens": asked}
+            answer = (await client.post(CHAT, chat(max_tokens=10), headers=headers)).json()
+            assert isinstance(answer["usage"], dict)
+            assert isinstance(answer["choices"], list)
+            assert answer["usage"]["completion_tokens"] == length
+            assert answer["choices"][0]["finish_reason"] == reason
+
+
+async def test_random_lengths_follow_the_seed_and_stay_below_the_bound(
+    start_emulator: StartEmulator,
+) -> None:
+    """Equal seeds, equal lengths; ignore_eos is obeyed."""
+    emulator = await start_emulator(output_lengths=OutputLengths.RANDOM)
+
+    async def length(client: RawClient, more: dict[str, object]) -> int:
+        usage = (await client.post(CHAT, chat(max_tokens=60) | more)).json()["usage"]
+        assert isinstance(usage, dict)
+        return int(usage["completion_tokens"])
+
+    async with await RawClient.open(url_of(emulator)) as client:
+        lengths = [await length(client, {"seed": seed}) for seed in range(6)]
+        assert await length(client, {"seed": 3}) == lengths[3]
+        assert await length(client, {"seed": 3, "ignore_eos": True}) == 60
+    assert len(set(lengths)) > 2
+    assert all(1 <= each <= 60 for each in lengths)
+
+
+async def test_answer_without_a_bound_ends_by_itself(emulator: Emulator) -> None:
+    """Chat has no default bound; a completion has 16 tokens."""
+    async with await RawClient.open(url_of(emulator)) as client:
+        chatting = (await client.post(CHAT, chat(max_tokens=None))).json()["choices"]
+        completed = (await client.post("/v1/completions", {"prompt": "hello"})).json()["usage"]
+    assert isinstance(chatting, list)
+    assert chatting[0]["finish_reason"] == "stop"
+    assert isinstance(completed, dict)
+    assert completed["completion_tokens"] == 16
