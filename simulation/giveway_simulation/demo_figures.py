@@ -78,7 +78,7 @@ def class_figures(
     target_s = demo_class.first_token_target_s
     patience_s = _UNTARGETED_WAIT_S if target_s is None else target_s
     judged = [m for m in own if m.planned.due_s + patience_s <= now_s]
-    waits = sorted((_wait_s(m, now_s=now_s) for m in judged), key=lambda wait: wait[0])
+    waits = sorted((first_token_wait_s(m, now_s=now_s) for m in judged), key=lambda wait: wait[0])
     limit_s = math.inf if target_s is None else target_s
     spent_s = now_s - throughput_from_s
     tokens = sum(tokens_between(m, throughput_from_s, now_s) for m in own)
@@ -152,8 +152,11 @@ def percentile(waits: Sequence[tuple[float, bool]], ratio: float) -> Latency | N
     )
 
 
-def _wait_s(measured: Measured, *, now_s: float) -> tuple[float, bool]:
-    """How long the first token took, and whether it is still awaited at `now_s`."""
+def first_token_wait_s(measured: Measured, *, now_s: float) -> tuple[float, bool]:
+    """How long the first token took, and whether it is still awaited at `now_s`.
+
+    Infinite: the request ended without one.
+    """
     latency_s = measured.first_token_latency_s
     if latency_s is not None and measured.planned.due_s + latency_s <= now_s:
         return latency_s, False

@@ -113,13 +113,18 @@ def plan_demo(
     return tuple(plan)
 
 
-def mixed_requests(traffic: DemoTraffic, *, seed: int, limits: Limits) -> Iterator[PlannedRequest]:
-    """An endless mix with the shares of the plan, all due at once: to probe what an engine can."""
+def mixed_requests(
+    traffic: DemoTraffic, *, seed: int, limits: Limits, batch: bool = True
+) -> Iterator[PlannedRequest]:
+    """An endless mix with the shares of the plan, all due at once: to probe what an engine can.
+
+    `batch` False: the interactive classes alone.
+    """
     generator = random.Random(seed)  # noqa: S311 - as above
     sources = (
         (traffic.chat, traffic.chat_trace, CHAT_SHARE),
         (traffic.code, traffic.code_trace, CODE_SHARE),
-        (traffic.batch, traffic.batch_trace, BATCH_SHARE),
+        (traffic.batch, traffic.batch_trace, BATCH_SHARE if batch else 0.0),
     )
     weights = [
         share / (sum(_work(row, limits) for row in trace) / len(trace))

@@ -19,7 +19,7 @@ _PROBE_WORDS = (64, 320)
 _READ_TIMEOUT_S = 10.0
 _LARGEST_ANSWER_BYTES = 2**22
 PROBE_CLASS = "probe"
-_LAG_METRIC = "emulator:step_lag_seconds_mean "
+_LAG_METRIC = "emulator:step_lag_seconds_mean"
 
 
 class EngineProbeError(Exception):
@@ -158,10 +158,33 @@ async def measure_capacity(
 
 async def engine_lag_s(target: Target) -> float | None:
     """How late the emulator's steps were on average. None: it is no emulator."""
-    status, body = await http_get(target, "/metrics")
+    return await engine_gauge(target, _LAG_METRIC)
+
+
+async def engine_gauge(target: Target, name: str) -> float | None:
+    """A metric of the engine, whatever its labels; the sum if there are several. None: none."""
+    try:
+        status, body = await http_get(target, "/metrics")
+    except EngineProbeError:
+        return None
     if status != 200:
         return None
+    values = []
     for line in body.decode(errors="replace").splitlines():
-        if line.startswith(_LAG_METRIC):
-            return float(line.rsplit(" ", 1)[1])
-    return None
+        if line.startswith((f"{name} ", f"{name}{{")):
+            try:
+                values.append(float(line.rsplit(" ", 1)[1]))
+            except ValueError:
+                continue
+    return sum(values) if values else None
+
+
+async def longest_prompt(target: Target) -> int | None:
+    """The context length that the engine states for its model. None: it states none."""
+    _, body = await http_get(target, "/v1/models")
+    try:
+        models = json.loads(body)["data"]
+        lengths = [each["max_model_len"] for each in models if each["id"] == target.model]
+        return int(lengths[0])
+    except (ValueError, LookupError, TypeError):
+        return None

@@ -14,13 +14,14 @@ from giveway_simulation.demo_verdict import duration
 from giveway_simulation.load_records import Measured
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from giveway_simulation.demo import DemoResult
 
 DIRECT_COLOR, GIVEWAY_COLOR, GUIDE_COLOR = "#c2410c", "#1d4ed8", "#6b7280"
-_LINES: tuple[Literal["-"], Literal["--"]] = ("-", "--")
+_LINES: tuple[Literal["-", "--"], ...] = ("-", "--")
 _SMOOTHING_S = 3
 _DPI = 110
 
@@ -134,7 +135,7 @@ def _latency_over_time(axis: "Axes", result: "DemoResult", demo_class: DemoClass
 def _distribution(axis: "Axes", result: "DemoResult", watched: Sequence[DemoClass]) -> None:
     from matplotlib.lines import Line2D
 
-    styles = list(zip(watched, _LINES, strict=False))
+    styles: list[tuple[DemoClass, Literal["-", "--"]]] = list(zip(watched, _LINES, strict=False))
     for demo_class, line in styles:
         for record, color in _runs(result):
             own = _of(record, demo_class)
@@ -148,13 +149,11 @@ def _distribution(axis: "Axes", result: "DemoResult", watched: Sequence[DemoClas
     axis.set_ylim(0, 1.02)
     axis.yaxis.set_major_formatter(lambda value, _: f"{value * 100:.0f} %")
     axis.set_title("share of requests with a first token within this time")
-    axis.legend(
-        handles=[
-            Line2D([], [], color=GUIDE_COLOR, linestyle=line, label=demo_class.label)
-            for demo_class, line in styles
-        ],
-        loc="upper left",
-    )
+    handles: list[Artist | tuple[Artist, ...]] = [
+        Line2D([], [], color=GUIDE_COLOR, linestyle=line, label=demo_class.label)
+        for demo_class, line in styles
+    ]
+    axis.legend(handles=handles, loc="upper left")
 
 
 def _batch_over_time(axis: "Axes", result: "DemoResult", demo_class: DemoClass) -> None:
