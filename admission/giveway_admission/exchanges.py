@@ -1,8 +1,8 @@
 """What becomes of one request, from its head to the last byte of its answer?
 
 An `Exchange` is one request and its answer. The client's connection feeds it the request, the
-admitter tells it when its turn is, the engine's connection feeds it the answer. While it lives it
-alone writes to the client, and it ends exactly once.
+admitter tells it when its turn is, an `Attempt` takes it to the engine. While it lives it alone
+writes to the client, and it ends exactly once.
 
     READING -> WAITING -> SENT -> ANSWERING -> ENDED
                   ^---------'         the engine gave nothing: it waits again
@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Final
 
 from giveway_scheduler import Dispatch, DispatchReason, Evict, Expire, Reject, Usage
 
-from giveway_admission.answer_reading import AnswerReader
 from giveway_admission.answers import ErrorAnswer, make_error
+from giveway_admission.attempts import Attempt
 from giveway_admission.endpoints import Endpoint, ErrorDialect, PriorityBy, Refused, find_endpoint
-from giveway_admission.engine_connections import EngineConnection, EngineFault
+from giveway_admission.engine_connections import EngineFault
 from giveway_admission.logs import log_event
 from giveway_admission.outcomes import STATUS, Outcome
 from giveway_admission.quota_headers import quota_lines
@@ -39,8 +39,7 @@ from giveway_admission.refusals import (
     explain_fault,
     explain_rejection,
 )
-from giveway_admission.relaying import Mode, Relay, choose_mode
-from giveway_admission.request_heads import RequestHead, encode_engine_head
+from giveway_admission.request_heads import RequestHead
 from giveway_admission.request_reading import (
     InvalidRequestError,
     read_request,
@@ -68,6 +67,8 @@ _DECISIONS: Final = {
     DispatchReason.BOOSTED: b"boosted",
     DispatchReason.LIFTED: b"boosted",
 }
+_OBSERVED: Final = b"observed"
+_COMMENT: Final = b"e\r\n: keep-alive\n\n\r\n"
 
 
 class State(Enum):
@@ -80,60 +81,64 @@ class State(Enum):
     ENDED = auto()
 
 
+_READING, _WAITING, _SENT, _ANSWERING, _ENDED = State
+"""Looking up a member of an enum costs a tenth of a microsecond each time."""
+_COMPLETED: Final = Outcome.COMPLETED
+
+
 class Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        *("_admission", "_arrived_s", "_at_engine", "_body", "_body_begun", "_client", "_decision"),
-        *("_endpoint", "_engine", "_events", "_framing", "_head", "_head_out", "_hides_usage"),
-        *("_last_token_s", "_losses", "_name", "_outcome", "_priority", "_proxy", "_reader"),
-        *("_relay", "_status", "_streams", "_waited_s", "_whole", "state"),
+        *("_arrived_s", "_attempt", "_body", "_body_begun", "_decision", "_losses", "_status"),
+        *("_streams", "_waited_s", "_whole", "admission", "attempts", "client", "endpoint"),
+        *("framing", "head", "head_out", "hides_usage", "name", "priority", "proxy", "state"),
     )
 
     def __init__(self, proxy: "Proxy", client: "ClientConnection", head: RequestHead) -> None:
-        self._proxy = proxy
-        self._client = client
-        self._head = head
-        self.state = State.READING
+        self.proxy = proxy
+        self.client = client
+        self.head = head
+        self.state = _READING
+        self.name = proxy.ids.name(head.fields.get(b"x-request-id"))
         self._arrived_s = time.monotonic()
-        self._name = proxy.ids.name(head.fields.get(b"x-request-id"))
-        self._endpoint: Endpoint | None = None
+        self.endpoint: Endpoint | None = None
+        """None: the path is not known (yet)."""
         self._body = b""
         self._whole = False
         self._body_begun = False
         """The engine got some of a body that can't be sent again."""
-        self._hides_usage = False
+        self.hides_usage = False
+        """The engine is asked for usage that the client did not ask for."""
 
-        self._admission: Admission | None = None
+        self.admission: Admission | None = None
         """None: not offered (yet); an unmetered request never is."""
         self._decision = b""
         self._waited_s = 0.0
-        self._priority: int | None = None
+        self.priority: int | None = None
+        """What the engine is told. None: nothing."""
 
-        self._at_engine: bytes | None = None
-        self._engine: EngineConnection | None = None
+        self._attempt: Attempt | None = None
+        """None: it is not at the engine, nor on its way there."""
+        self.attempts = 0
         self._losses = 0
 
         self._status = 0
-        self._head_out = False
-        """A response head has gone to the client."""
+        self.head_out = False
+        """A response head has gone to the client; `framing` and `_streams` are what it said."""
         self._streams = False
-        self._framing = Framing.NONE
-        self._reader: AnswerReader | None = None
-        self._relay: Relay | None = None
-        self._events = 0
-        self._last_token_s = 0.0
+        self.framing = Framing.NONE
 
     # From the client's connection.
 
     def begin(self) -> bool:
         """Judge the head. False: it was answered already, and its body is not wanted."""
-        head, proxy = self._head, self._proxy
+        head, proxy = self.head, self.proxy
         found = find_endpoint(head.method, head.path)
         if isinstance(found, Refused):
             self._refuse_path(found)
             return False
-        self._endpoint = found
+        self.endpoint = found
         if proxy.draining:
             self._refuse(Outcome.DRAINING, DRAINING_MESSAGE, retry_after_s=DRAINING_RETRY_S)
             return False
@@ -145,35 +150,34 @@ class Exchange:
     @property
     def wants_whole_body(self) -> bool:
         """The body is changed at the dispatch, so that all of it has to be at hand."""
-        return self._endpoint is not None and self._endpoint.priority_by is PriorityBy.BODY
+        return self.endpoint is not None and self.endpoint.priority_by is PriorityBy.BODY
 
     def body_arrived(self, body: bytes, *, whole: bool) -> None:
         """The body, or the first part of a large one; the rest of that stays unread for now."""
-        assert self._endpoint is not None
+        assert self.endpoint is not None
         self._body = body
         self._whole = whole
-        if self._proxy.draining:
+        if self.proxy.draining:
             self._refuse(Outcome.DRAINING, DRAINING_MESSAGE, retry_after_s=DRAINING_RETRY_S)
-        elif self._endpoint.metered:
-            self._admit(self._endpoint)
+        elif self.endpoint.metered:
+            self._admit(self.endpoint)
         else:
-            self.state = State.SENT
-            self._proxy.unmetered += 1
-            self._proxy.pool.send(self)
+            self.proxy.unmetered += 1
+            self._send()
 
     def more_body(self, data: bytes) -> None:
         """More of a large body, in answer to `ClientConnection.read_on`."""
-        if self._engine is not None:
-            chunked = self._head.chunked
-            self._engine.write_body(b"%x\r\n%b\r\n" % (len(data), data) if chunked else data)
+        if self._attempt is not None:
+            chunked = self.head.chunked
+            self._attempt.write_body(b"%x\r\n%b\r\n" % (len(data), data) if chunked else data)
 
     def body_ended(self) -> None:
         """The large body is complete."""
-        if self._engine is not None and self._head.chunked:
-            self._engine.write_body(b"0\r\n\r\n")
+        if self._attempt is not None and self.head.chunked:
+            self._attempt.write_body(b"0\r\n\r\n")
 
     def body_too_large(self) -> None:
-        limit = self._proxy.settings.maximum_body_bytes
+        limit = self.proxy.settings.maximum_body_bytes
         message = f"The request body is larger than the {limit} bytes that are taken here."
         self._give_up(Outcome.REQUEST_TOO_LARGE, message)
 
@@ -186,58 +190,54 @@ class Exchange:
 
     def client_left(self) -> None:
         """The client's connection has ended."""
-        state = self.state
-        if state is State.ENDED:
+        if self.state is _ENDED:
             return
-        admission = self._admission
-        usage = None if state in (State.READING, State.WAITING) else self._usage_so_far()
+        admission = self.admission
+        usage = self._usage_so_far()
         self._leave_engine()
         self._finish(Outcome.CLIENT_LEFT, usage=usage)
         if admission is not None:
-            self._proxy.admitter.cancel(admission.request.key, usage=usage)
+            self.proxy.admitter.cancel(admission.request.key, usage=usage)
 
     def client_congested(self, congested: bool) -> None:
         """The client does not keep up with the answer, or does again."""
-        if self._engine is not None:
-            if congested:
-                self._engine.pause()
-            else:
-                self._engine.resume()
+        if self._attempt is not None:
+            self._attempt.hold_answer(congested)
 
     def drain(self) -> bool:
         """The proxy ends: who waits is sent away (True); who is being answered goes on."""
-        admission = self._admission
-        if self.state is not State.WAITING or admission is None:
+        admission = self.admission
+        if self.state is not _WAITING or admission is None:
             return False
         self._answer_error(Outcome.DRAINING, DRAINING_MESSAGE, retry_after_s=DRAINING_RETRY_S)
-        self._proxy.admitter.cancel(admission.request.key, usage=None)
+        self.proxy.admitter.cancel(admission.request.key, usage=None)
         return True
 
     def keep_waiting(self) -> None:
         """A comment to a stream that waits; the first one commits us to a 200."""
-        if not self._head_out:
-            self._head_out = self._streams = True
-            self._status = 200
-            head = ResponseHead(status=200, reason=b"OK", framing=Framing.CHUNKED)
+        if not self.head_out:
+            head = ResponseHead(status=200, reason=b"OK")
             head.passed = [
                 b"Content-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n"
             ]
-            self._framing = Framing.CHUNKED
-            self._client.write(
-                encode_client_head(head, self._our_lines(), framing=Framing.CHUNKED, close=False)
+            self._status = 200
+            self._streams = self.head_out = True
+            self.framing = Framing.CHUNKED
+            self.client.write(
+                encode_client_head(head, self.our_lines(), framing=Framing.CHUNKED, close=False)
             )
-        self._client.write(b"e\r\n: keep-alive\n\n\r\n")
+        self.client.write(_COMMENT)
 
     @property
     def awaits_answer(self) -> bool:
         """Nothing of an answer's body has come yet."""
-        began = self._relay is not None and self._relay.began
-        return self.state is not State.ENDED and not began
+        began = self._attempt is not None and self._attempt.began
+        return self.state is not _ENDED and not began
 
     # Admission.
 
     def _admit(self, endpoint: Endpoint) -> None:
-        proxy, head = self._proxy, self._head
+        proxy, head = self.proxy, self.head
         try:
             facts = read_request(
                 endpoint, self._body, complete=self._whole, content_length=head.content_length
@@ -250,53 +250,59 @@ class Exchange:
             head.fields,
             facts,
             key=proxy.admitter.next_key(),
-            name=self._name.decode("ascii"),
+            name=self.name.decode("ascii"),
             size_bytes=len(self._body) + _HEAD_BYTES_HELD,
         )
         if isinstance(admission, Refusal):
             self._refuse(admission.outcome, admission.message, param=admission.param)
             return
-        if self._whole:
-            with contextlib.suppress(InvalidRequestError):
-                if facts.can_ask_usage and proxy.asks_usage:
-                    self._body = with_usage_asked(self._body)
-                    self._hides_usage = True
-                if facts.priority_in_body and not proxy.forwards_priority:
-                    self._body = with_priority(self._body, None)
-        else:
+        if not self._whole:
             admission = replace(admission, request=replace(admission.request, repeatable=False))
             if facts.priority_in_body and endpoint.priority_by is PriorityBy.HEADER:
-                self._priority = 0  # overrides whatever the unseen part of the body says
-        self._admission = admission
+                self.priority = 0  # overrides whatever the unseen part of the body says
+        elif facts.can_ask_usage or facts.priority_in_body:
+            self._change_body(
+                asks_usage=facts.can_ask_usage and proxy.asks_usage,
+                drops_priority=facts.priority_in_body and not proxy.forwards_priority,
+            )
+        self.admission = admission
         proxy.metrics.arrived(admission.class_name)
         if admission.asked_class_unknown:
             proxy.metrics.asked_class_unknown()
-        self.state = State.WAITING
+        self.state = _WAITING
         proxy.admitter.offer(self, admission)
         if proxy.comments_s and facts.streams and not head.is_1_0 and self.awaits_answer:
-            self._client.comment_every(proxy.comments_s)
+            self.client.comment_every(proxy.comments_s)
+
+    def _change_body(self, *, asks_usage: bool, drops_priority: bool) -> None:
+        # What was read as JSON but can't be taken apart goes on as it is.
+        with contextlib.suppress(InvalidRequestError):
+            if asks_usage:
+                self._body = with_usage_asked(self._body)
+                self.hides_usage = True
+            if drops_priority:
+                self._body = with_priority(self._body, None)
 
     def dispatch(self, decision: Dispatch) -> None:
         """Its turn: it goes to the engine now, or as soon as a connection is open."""
+        proxy = self.proxy
         if not self._decision:
-            assert self._admission is not None
-            self._proxy.metrics.queue_waited(self._admission.class_name, decision.waited_s)
+            assert self.admission is not None
+            proxy.metrics.queue_waited(self.admission.class_name, decision.waited_s)
         self._decision = _DECISIONS[decision.reason]
         self._waited_s = decision.waited_s
-        if self._proxy.forwards_priority:
-            self._priority = decision.priority
-        self.state = State.SENT
-        self._proxy.pool.send(self)
+        if proxy.forwards_priority:
+            self.priority = decision.priority
+        self._send()
 
     def pass_observed(self) -> None:
         """It goes without asking; the scheduler only looks on."""
-        self._decision = b"observed"
-        self.state = State.SENT
-        self._proxy.pool.send(self)
+        self._decision = _OBSERVED
+        self._send()
 
     def reject(self, decision: Reject) -> None:
-        assert self._admission is not None
-        outcome, message = explain_rejection(decision, class_name=self._admission.class_name)
+        assert self.admission is not None
+        outcome, message = explain_rejection(decision, class_name=self.admission.class_name)
         self._decision = b"rejected"
         self._answer_error(outcome, message, retry_after_s=decision.retry_after_s)
 
@@ -309,150 +315,92 @@ class Exchange:
     def expire(self, decision: Expire) -> None:
         self._decision = b"queued"
         self._waited_s = decision.waited_s
-        outcome, message = explain_expiry(decision, engine_up=self._proxy.engine_up)
+        outcome, message = explain_expiry(decision, engine_up=self.proxy.engine_up)
         hint_s = UNAVAILABLE_RETRY_S if outcome is Outcome.ENGINE_UNAVAILABLE else None
         self._answer_error(outcome, message, retry_after_s=hint_s)
 
     def take_back(self) -> None:
-        admission = self._admission
+        admission = self.admission
         assert admission is not None
+        goes_again = self.awaits_answer and not self._is_committed
         self._leave_engine()
-        if self._is_committed or not self.awaits_answer:
-            # The engine has said something already that the client can't be asked to forget.
-            self._finish(Outcome.ENGINE_FAILED, usage=None)
-            self._client.break_off(hard=True)
-            self._proxy.admitter.cancel(admission.request.key, usage=None)
+        if goes_again:
+            self.state = _WAITING
             return
-        self._relay = self._reader = None
-        self.state = State.WAITING
+        # The engine has said something already that the client can't be asked to forget.
+        self._finish(Outcome.ENGINE_FAILED, usage=None)
+        self.client.break_off(hard=True)
+        self.proxy.admitter.cancel(admission.request.key, usage=None)
 
     def break_down(self) -> None:
         """A fault of ours: end it in whatever state it is, and give its seat back."""
-        admission = self._admission
-        if self.state is not State.ENDED:
+        admission = self.admission
+        if self.state is not _ENDED:
             self._leave_engine()
             self._finish(Outcome.ENGINE_FAILED, usage=None)
-            self._client.break_off(hard=True)
+            self.client.break_off(hard=True)
         if admission is not None:
-            self._proxy.admitter.cancel(admission.request.key, usage=None)
+            self.proxy.admitter.cancel(admission.request.key, usage=None)
 
     # To and from the engine.
 
-    def begin_sending(self, connection: EngineConnection) -> tuple[bytes, bytes]:
-        proxy, head, endpoint = self._proxy, self._head, self._endpoint
-        assert endpoint is not None
-        self._engine = connection
-        again = self._at_engine is not None
-        if self._at_engine is not None:
-            proxy.ids.release(self._at_engine)
-        self._at_engine = proxy.ids.claim(self._name, again=again)
+    def _send(self, *, fresh: bool = False) -> None:
+        self.state = _SENT
+        self.attempts += 1
+        self._attempt = attempt = Attempt(self)
+        self.proxy.pool.send(attempt, fresh=fresh)
+
+    def take_body(self) -> tuple[bytes, int | None]:
+        """The body, or its first part, as it goes to the engine, and its whole length (None: it
+        goes in chunks). Of a large one the rest follows by `more_body`."""
         body = self._body
-        if self.wants_whole_body and proxy.forwards_priority:
-            # What was read as JSON but can't be taken apart goes on as it is.
-            with contextlib.suppress(InvalidRequestError):
-                body = with_priority(body, self._priority)
-        by_header = endpoint.priority_by is PriorityBy.HEADER
-        length: int | None = len(body)
-        if not self._whole:
-            length = head.content_length
-            if head.chunked:
-                body = b"%x\r\n%b\r\n" % (len(body), body)
-            self._body_begun = True
-            self._body = b""
-            self._client.read_on()
-        engine_head = encode_engine_head(
-            head,
-            proxy.address,
-            client_ip=self._client.ip,
-            request_id=self._at_engine,
-            priority=self._priority if by_header else None,
-            body_bytes=length,
-        )
-        return engine_head, body
+        if self._whole:
+            return body, len(body)
+        self._body_begun = True
+        self._body = b""
+        self.client.read_on()
+        if self.head.chunked:
+            return b"%x\r\n%b\r\n" % (len(body), body), None
+        return body, self.head.content_length
 
-    @property
-    def is_head_request(self) -> bool:
-        return self._head.method == "HEAD"
-
-    def engine_congested(self, congested: bool) -> None:
-        self._client.hold_body(congested)
-
-    def answer_head(self, head: ResponseHead) -> None:
-        admission = self._admission
-        self.state = State.ANSWERING
-        streams = head.is_event_stream
-        readable = 200 <= head.status < 300 and not head.is_encoded
-        hides = self._hides_usage and streams and readable
-        is_1_0 = self._head.is_1_0
-        if self._head_out:
-            if head.status != 200 or not streams:
-                mode = Mode.ERROR
-            else:
-                mode = choose_mode(head.framing, is_1_0=is_1_0, hides_usage=hides, committed=True)
-        else:
-            mode = choose_mode(head.framing, is_1_0=is_1_0, hides_usage=hides, committed=False)
-        if admission is not None:
-            assert self._endpoint is not None
-            self._reader = AnswerReader(
-                self._endpoint, streams=streams, status=head.status, encoded=head.is_encoded
-            )
-        self._relay = Relay(self._client, mode=mode, reader=self._reader, hides_usage=hides)
+    def answering(self, head: ResponseHead, framing: Framing) -> None:
+        """The engine's answer has begun, and its head goes to the client now, or has already."""
+        self.state = _ANSWERING
         self._status = head.status
-        self._streams = streams
-        if self._head_out:
-            return
-        framing = head.framing
-        if mode is Mode.FRAMED:
-            framing = Framing.CHUNKED
-        elif mode is Mode.PLAIN:
-            framing = Framing.CLOSE
-        self._framing = framing
-        close = framing is Framing.CLOSE or not self._client.keeps_alive
-        self._head_out = True
-        self._client.write(
-            encode_client_head(head, self._our_lines(), framing=framing, close=close)
-        )
+        self._streams = head.is_event_stream
+        self.framing = framing
+        self.head_out = True
 
-    def answer_body(self, data: bytes, body: bytes, now_s: float) -> None:
-        relay = self._relay
-        assert relay is not None
-        relay.pass_on(data, body)
-        reader = self._reader
-        if reader is not None and reader.events != self._events:
-            self._count_tokens(reader.events, now_s)
-
-    def _count_tokens(self, events: int, now_s: float) -> None:
-        admission, metrics = self._admission, self._proxy.metrics
+    def first_token(self, now_s: float) -> None:
+        """The engine has prefilled the request."""
+        admission = self.admission
         assert admission is not None
-        first = self._events == 0
-        self._events = events
-        if not first:
-            metrics.tokens_gap(admission.class_name, now_s - self._last_token_s)
-            self._last_token_s = now_s
-            return
-        self._last_token_s = now_s
         if self._streams:
-            metrics.first_token(admission.class_name, now_s - self._arrived_s)
-        self._proxy.admitter.first_token(admission.request.key)
+            self.proxy.metrics.first_token(admission.class_name, now_s - self._arrived_s)
+        self.proxy.admitter.first_token(admission.request.key)
 
-    def answer_end(self) -> None:
-        relay, admission = self._relay, self._admission
-        assert relay is not None
-        self._engine = None
-        relay.end()
-        outcome = self._outcome_of_answer()
-        usage = self._usage_so_far() if self._status < 400 else None
+    def answer_ended(self, *, failed: bool) -> None:
+        """All of the engine's answer has gone to the client. `failed`: it says that it failed."""
+        admission, status = self.admission, self._status
+        usage = self._usage_so_far() if status < 400 else None
+        if status >= 500 or failed:
+            outcome = Outcome.ENGINE_FAILED
+        elif status >= 300:
+            outcome = Outcome.ENGINE_REFUSED
+        else:
+            outcome = _COMPLETED
         self._finish(outcome, usage=usage)
-        self._client.end_exchange(close=self._framing is Framing.CLOSE)
+        self.client.end_exchange(close=self.framing is Framing.CLOSE)
         if admission is not None:
-            self._proxy.admitter.finish(admission.request.key, usage=usage)
+            self.proxy.admitter.finish(admission.request.key, usage=usage)
 
-    def engine_failed(self, fault: EngineFault) -> None:
-        self._engine = None
-        proxy, admission = self._proxy, self._admission
+    def attempt_failed(self, fault: EngineFault) -> None:
+        """There will be no (more) answer."""
+        proxy, admission = self.proxy, self.admission
         repeatable = not self._body_begun and self.awaits_answer and not self._is_committed
         if fault is EngineFault.STALE and repeatable:
-            proxy.pool.send(self, fresh=True)
+            self._leave_engine()
+            self._send(fresh=True)
             return
         if fault in (EngineFault.UNREACHABLE, EngineFault.LOST):
             proxy.engine_suspected()
@@ -464,10 +412,10 @@ class Exchange:
             and admission is not None
             and self._losses < _LOSSES_BORNE
             and not proxy.draining
-            and self._decision != b"observed"
+            and self._decision is not _OBSERVED
         ):
-            self._relay = self._reader = None
-            self.state = State.WAITING
+            self._leave_engine()
+            self.state = _WAITING
             proxy.admitter.requeue(admission.request.key)
             return
         self._break_off(fault)
@@ -475,58 +423,44 @@ class Exchange:
     @property
     def _is_committed(self) -> bool:
         """A response head is out that only this attempt's body fits."""
-        return self._head_out and not (self._streams and self._framing is Framing.CHUNKED)
+        return self.head_out and not (self._streams and self.framing is Framing.CHUNKED)
 
     def _break_off(self, fault: EngineFault) -> None:
-        admission = self._admission
+        admission = self.admission
         outcome, message = explain_fault(fault)
-        usage = self._usage_so_far() if self._status and self._status < 400 else None
-        if not self._head_out or (self._streams and self.awaits_answer and not self._is_committed):
+        usage = None
+        if not self.head_out or (self.awaits_answer and not self._is_committed):
             hint_s = UNAVAILABLE_RETRY_S if STATUS[outcome] == 503 else None
-            usage = None
             self._answer_error(outcome, message, retry_after_s=hint_s)
         else:
+            usage = self._usage_so_far() if self._status < 400 else None
             self._finish(outcome, usage=usage)
-            self._client.break_off(hard=self._framing is Framing.CLOSE)
+            self.client.break_off(hard=self.framing is Framing.CLOSE)
         log_event(
             _logger,
             logging.WARNING,
             "engine did not finish an answer",
             fault=fault.name.lower(),
-            request=self._name.decode("ascii"),
+            request=self.name.decode("ascii"),
         )
         if admission is not None:
-            self._proxy.admitter.finish(admission.request.key, usage=usage)
+            self.proxy.admitter.finish(admission.request.key, usage=usage)
 
     def _leave_engine(self) -> None:
-        self._proxy.pool.give_up(self)
-        if self._engine is not None:
-            self._engine.abort()
-            self._engine = None
-
-    # Ends.
-
-    def _outcome_of_answer(self) -> Outcome:
-        if self._status >= 500:
-            return Outcome.ENGINE_FAILED
-        if self._status >= 300:
-            return Outcome.ENGINE_REFUSED
-        if self._reader is not None and self._reader.failed:
-            return Outcome.ENGINE_FAILED
-        return Outcome.COMPLETED
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            attempt.leave()
 
     def _usage_so_far(self) -> Usage | None:
         """What the engine has done for it. None: nothing, as far as is known."""
-        admission = self._admission
-        if admission is None or (self._engine is None and self._reader is None):
+        if self.admission is None or self._attempt is None:
             return None
-        prompt_tokens = admission.request.prompt_tokens
-        if self._reader is None:
-            return Usage(prompt_tokens=prompt_tokens)
-        return self._reader.charge(prompt_tokens=prompt_tokens)
+        return self._attempt.usage(prompt_tokens=self.admission.request.prompt_tokens)
+
+    # Answers of our own.
 
     def _refuse_path(self, refused: Refused) -> None:
-        head = self._head
+        head = self.head
         if refused.status == 405:
             allowed = ", ".join(refused.allowed_methods)
             self._refuse(
@@ -563,70 +497,68 @@ class Exchange:
 
     def _give_up(self, outcome: Outcome, message: str, *, status: int | None = None) -> None:
         """The request's own fault, found while its body came."""
-        admission, state = self._admission, self.state
-        if state is State.ENDED:
+        admission = self.admission
+        if self.state is _ENDED:
             return
         self._leave_engine()
-        error = make_error(outcome, message, dialect=self._error_dialect, status=status)
-        if self._head_out:
+        if self.head_out:
             self._finish(outcome, usage=None)
-            self._client.break_off(hard=True)
+            self.client.break_off(hard=True)
         else:
-            self._write_error(error)
+            self._refuse(outcome, message, status=status)
         if admission is not None:
-            self._proxy.admitter.cancel(admission.request.key, usage=None)
+            self.proxy.admitter.cancel(admission.request.key, usage=None)
 
     def _answer_error(
         self, outcome: Outcome, message: str, *, retry_after_s: float | None = None
     ) -> None:
         """Answer what was offered; the scheduler is told by the caller, or knows."""
-        dialect = self._error_dialect
-        self._write_error(
-            make_error(outcome, message, dialect=dialect, retry_after_s=retry_after_s)
-        )
+        self._refuse(outcome, message, retry_after_s=retry_after_s)
 
     def _write_error(self, error: ErrorAnswer) -> None:
-        client = self._client
-        if self._head_out:
+        client = self.client
+        close = False
+        if self.head_out:
             event = error.encode_event()
             client.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(event), event))
-            close = False
         else:
             self._status = error.status
             close = not client.keeps_alive
-            with_body = self._head.method != "HEAD"
-            client.write(error.encode(extra=self._our_lines(), close=close, with_body=with_body))
+            with_body = self.head.method != "HEAD"
+            client.write(error.encode(extra=self.our_lines(), close=close, with_body=with_body))
         self._finish(error.outcome, usage=None)
         client.end_exchange(close=close)
 
-    def _our_lines(self) -> list[bytes]:
-        lines = [b"X-Request-Id: %b\r\n" % self._name]
-        admission = self._admission
+    def our_lines(self) -> list[bytes]:
+        """Header lines of our own, for every answer."""
+        lines = [b"X-Request-Id: %b\r\n" % self.name]
+        admission = self.admission
         if admission is not None:
-            lines.append(self._proxy.identity_lines(admission.class_name, admission.tenant))
+            lines.append(self.proxy.identity_lines(admission.class_name, admission.tenant))
             lines.append(
                 b"X-Giveway-Queue-Ms: %d\r\nX-Giveway-Decision: %b\r\n"
                 % (self._waited_s * 1000, self._decision or b"queued")
             )
             request = admission.request
-            quota = self._proxy.admitter.quota(request.rank, request.tenant)
+            quota = self.proxy.admitter.quota(request.rank, request.tenant)
             if quota is not None:
                 lines.append(quota_lines(quota))
         return lines
 
     @property
     def _error_dialect(self) -> ErrorDialect:
-        return ErrorDialect.OPENAI if self._endpoint is None else self._endpoint.error_dialect
+        return ErrorDialect.OPENAI if self.endpoint is None else self.endpoint.error_dialect
+
+    # The end.
 
     def _finish(self, outcome: Outcome, *, usage: Usage | None) -> None:
         """The one place where an exchange ends."""
-        assert self.state is not State.ENDED
-        proxy, admission = self._proxy, self._admission
-        if self._at_engine is not None:
-            proxy.ids.release(self._at_engine)
-            self._at_engine = None
-        unmetered = admission is None and self.state in (State.SENT, State.ANSWERING)
-        self.state = State.ENDED
+        state = self.state
+        assert state is not _ENDED
+        proxy, admission = self.proxy, self.admission
+        self.state = _ENDED
+        if self._attempt is not None:
+            self._attempt.release()
         duration_s = time.monotonic() - self._arrived_s
         if admission is not None:
             proxy.metrics.ended(
@@ -636,23 +568,24 @@ class Exchange:
                 duration_s=duration_s,
                 usage=usage,
             )
-        elif unmetered:
+        elif state is _SENT or state is _ANSWERING:
             proxy.unmetered -= 1
         else:
             proxy.metrics.refused_early(outcome)
         if proxy.settings.access_log:
             self._log(outcome, duration_s)
-        proxy.request_ended()
+        if proxy.emptied is not None:
+            proxy.request_ended()
 
     def _log(self, outcome: Outcome, duration_s: float) -> None:
-        admission = self._admission
+        admission = self.admission
         log_event(
             _logger,
             logging.INFO,
             "request",
-            request=self._name.decode("ascii"),
-            method=self._head.method,
-            path=self._head.path,
+            request=self.name.decode("ascii"),
+            method=self.head.method,
+            path=self.head.path,
             status=self._status,
             outcome=outcome.value,
             class_name=None if admission is None else admission.class_name,

@@ -4,24 +4,18 @@ As they came, framing and all, wherever that is possible. A body is framed anew 
 the usage event that we asked for is taken out, the client speaks HTTP/1.0, or the head of the
 answer had to go out before the engine's (comments to a waiting stream).
 
-What passes is read along the way for the first token, the number of events and the usage; that
+What passes is read along the way for the first token, the gaps between tokens and the usage; that
 never changes or holds back a byte.
 """
 
+from collections.abc import Callable
 from enum import Enum, auto
-from typing import Protocol
 
 from giveway_admission.answer_reading import AnswerReader, UsageHider
 from giveway_admission.response_heads import Framing
 
 _LONGEST_ERROR_BYTES = 64 * 1024
 """An engine's error that has to be told inside a stream is cut at this."""
-
-
-class Writer(Protocol):
-    """Where the client's bytes go."""
-
-    def write(self, data: bytes) -> None: ...
 
 
 class Mode(Enum):
@@ -39,59 +33,85 @@ class Mode(Enum):
 class Relay:
     """Passes one answer on."""
 
-    __slots__ = ("_collected", "_hider", "_reader", "_write", "began", "mode")
+    __slots__ = (
+        *("_collected", "_events", "_first_token", "_framed", "_hider", "_last_token_s", "_mode"),
+        *("_observe_gap", "_raw", "_reader", "_write", "began"),
+    )
 
     def __init__(
-        self, writer: Writer, *, mode: Mode, reader: AnswerReader | None, hides_usage: bool
+        self,
+        write: Callable[[bytes], None],
+        *,
+        mode: Mode,
+        reader: AnswerReader | None = None,
+        hides_usage: bool = False,
+        first_token: Callable[[float], None] | None = None,
+        observe_gap: Callable[[float], None] | None = None,
     ) -> None:
-        self._write = writer.write
+        """`reader` None: nothing of the answer is read; then the last two are not called."""
+        self._write = write
+        self._mode = mode
+        self._raw = mode is Mode.RAW
+        self._framed = mode is Mode.FRAMED
         self._reader = reader
         self._hider = UsageHider() if hides_usage else None
+        self._first_token = first_token
+        self._observe_gap = observe_gap
         self._collected = b""
-        self.mode = mode
+        self._events = 0
+        self._last_token_s = 0.0
         self.began = False
         """A byte of the body has gone to the client."""
 
-    def pass_on(self, data: bytes, body: bytes) -> None:
+    def pass_on(self, data: bytes, body: bytes, now_s: float) -> None:
         """`data` came, and is `body` without its framing."""
-        if self.mode is Mode.RAW:
+        if self._raw:
             self._write(data)
             self.began = True
-            if self._reader is not None:
-                self._reader.feed(body)
-            return
-        if not body:
-            return
-        if self._reader is not None:
-            self._reader.feed(body)
-        if self._hider is not None:
-            body = self._hider.feed(body)
-        if body:
-            self._write_decoded(body)
+        elif body:
+            hider = self._hider
+            shown = body if hider is None else hider.feed(body)
+            if shown:
+                if self._framed:
+                    self._write(b"%x\r\n%b\r\n" % (len(shown), shown))
+                    self.began = True
+                else:
+                    self._write_decoded(shown)
+        reader = self._reader
+        if reader is not None and body:
+            reader.feed(body)
+            events = reader.events
+            if events != self._events:
+                if self._events:
+                    if self._observe_gap is not None:
+                        self._observe_gap(now_s - self._last_token_s)
+                elif self._first_token is not None:
+                    self._first_token(now_s)
+                self._events = events
+                self._last_token_s = now_s
 
     def end(self) -> None:
         """The answer is complete."""
         if self._reader is not None:
             self._reader.end()
+        if self._raw:
+            return
         if self._hider is not None:
             rest = self._hider.end()
             if rest:
                 self._write_decoded(rest)
-        if self.mode is Mode.ERROR:
-            self._write(_chunk(b"data: " + b" ".join(self._collected.split()) + b"\n\n"))
-        if self.mode in (Mode.FRAMED, Mode.ERROR):
+        if self._mode is Mode.ERROR:
+            event = b"data: " + b" ".join(self._collected.split()) + b"\n\n"
+            self._write(b"%x\r\n%b\r\n" % (len(event), event))
+        if self._mode is not Mode.PLAIN:
             self._write(b"0\r\n\r\n")
 
     def _write_decoded(self, body: bytes) -> None:
-        if self.mode is Mode.ERROR:
+        if self._mode is Mode.ERROR:
             self._collected += body[: _LONGEST_ERROR_BYTES - len(self._collected)]
             return
         self.began = True
-        self._write(_chunk(body) if self.mode is Mode.FRAMED else body)
-
-
-def _chunk(body: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(body), body)
+        self._write(b"%x\r\n%b\r\n" % (len(body), body) if self._framed else body)
 
 
 def choose_mode(framing: Framing, *, is_1_0: bool, hides_usage: bool, committed: bool) -> Mode:

@@ -1,7 +1,7 @@
 """What does the head of a client's request say, and what of it may reach the engine?
 
-`HeadReader` is what the parser calls back: it sorts each header once, while it is read, into what
-the engine gets as it is and what is for us. `RequestHead` is the result.
+`HeadCollector` is what the parser calls back, `read_request_head` judges what it gathered and sorts
+it into what the engine gets as it is and what is for us.
 
 What always holds
 - Framing is judged strictly; every shape that two parsers could read differently is refused
@@ -25,7 +25,8 @@ _KEPT_HERE: Final = frozenset(
     }
 )
 _CONTROL_PREFIX: Final = b"x-giveway-"
-_USUAL_CONNECTIONS: Final = frozenset({b"keep-alive", b"close", b"Keep-Alive", b"Close"})
+_KEEPS_ALIVE: Final = frozenset({b"keep-alive", b"Keep-Alive"})
+_UNUSUAL: Final = frozenset({b"transfer-encoding", b"upgrade", b"expect"})
 CREDENTIALS: Final = (b"authorization", b"x-api-key")
 
 
@@ -62,91 +63,121 @@ class RequestHead:
         return self.chunked or bool(self.content_length)
 
 
-class HeadReader:
-    """Gathers one head after the other from a parser's callbacks."""
+class HeadCollector:
+    """What the parser calls back while it reads a head.
 
-    __slots__ = ("_count", "_fields", "_maximum_headers", "_passed", "_target")
+    Every callback is a method of a list or dict, so that a head costs no Python call per header.
+    That a name came twice is found out by counting lines (`read_request_head`).
+    """
 
-    def __init__(self, maximum_headers: int) -> None:
-        self._maximum_headers = maximum_headers
-        self._target = b""
-        self._fields: dict[bytes, bytes] = {}
-        self._passed: list[bytes] = []
-        self._count = 0
+    __slots__ = ("headers", "on_header", "on_url", "targets")
 
-    def add_target(self, piece: bytes) -> None:
-        self._target += piece
+    def __init__(self) -> None:
+        self.headers: dict[bytes, bytes] = {}
+        self.targets: list[bytes] = []
+        self.on_header = self.headers.__setitem__
+        self.on_url = self.targets.append
 
-    def add_header(self, name: bytes, value: bytes) -> None:
+    def clear(self) -> None:
+        self.headers.clear()
+        self.targets.clear()
+
+
+def read_request_head(
+    data: bytes,
+    collected: HeadCollector,
+    *,
+    method: bytes,
+    version: str,
+    maximum_headers: int,
+) -> RequestHead:
+    """The head, judged. `data`: its bytes, which the parser has found to be a head.
+
+    Raises `BadHeadError`.
+    """
+    fields: dict[bytes, bytes] = {}
+    passed: list[bytes] = []
+    count = 0
+    for name, value in collected.headers.items():
         lower = name.lower()
-        fields = self._fields
-        if lower in fields:
-            fields[lower] = fields[lower] + b", " + value
-        else:
-            fields[lower] = value
-        self._count += 1
-        if self._count > self._maximum_headers:
-            raise BadHeadError("The request has too many headers.", status=431)
+        fields[lower] = value
+        count += 1
         if lower not in _KEPT_HERE and not lower.startswith(_CONTROL_PREFIX):
-            self._passed += (name, b": ", value, b"\r\n")
-
-    def finish(self, method: bytes, version: str) -> RequestHead:
-        """The head, judged. Ready for the next one afterwards.
-
-        Raises `BadHeadError`.
-        """
-        target, fields, passed = self._target, self._fields, self._passed
-        self._target, self._fields, self._passed, self._count = b"", {}, [], 0
-        if version not in ("1.1", "1.0"):
-            raise BadHeadError("Only versions 1.0 and 1.1 of HTTP are spoken here.")
-        is_1_0 = version == "1.0"
-        if not _TARGET.fullmatch(target) and not (target == b"*" and method == b"OPTIONS"):
-            raise BadHeadError("The request target has to be a path that begins with a slash.")
-        host = fields.get(b"host")
-        if host is None:
-            if not is_1_0:
-                raise BadHeadError("The Host header is missing.")
-        elif not _HOST.fullmatch(host):
-            raise BadHeadError("The Host header is not valid, or there is more than one.")
-        chunked = _is_chunked(fields, is_1_0=is_1_0)
-        upgrade = fields.get(b"upgrade")
-        if upgrade is not None and upgrade.lower() != b"h2c":
-            # h2c is an offer that may be left unanswered (Java's client makes it every time).
-            raise BadHeadError("Upgrading to another protocol is not possible here.")
-        keep_alive = not is_1_0
-        connection = fields.get(b"connection")
-        if connection is not None:
-            tokens = [token.strip() for token in connection.lower().split(b",")]
-            keep_alive = keep_alive and b"close" not in tokens
-            if connection not in _USUAL_CONNECTIONS:
-                passed = _without(passed, frozenset(tokens))
-        length = fields.get(b"content-length")
-        expect = fields.get(b"expect")
-        if expect is not None and expect.lower() != b"100-continue":
-            raise BadHeadError("Only Expect: 100-continue is understood.", status=417)
-        path = target.decode("ascii")
-        mark = path.find("?")
-        return RequestHead(
-            method=method.decode("ascii"),
-            path=path if mark < 0 else path[:mark],
-            target=target,
-            fields=fields,
-            passed=passed,
-            content_length=None if length is None else int(length),
-            chunked=chunked,
-            is_1_0=is_1_0,
-            keep_alive=keep_alive,
-            expects_continue=expect is not None and not is_1_0,
-        )
+            passed += (name, b": ", value, b"\r\n")
+    if count != data.count(b"\r\n") - 2 or len(fields) != count:
+        fields, passed, count = _read_repeated(data)
+    if count > maximum_headers:
+        raise BadHeadError("The request has too many headers.", status=431)
+    if version not in ("1.1", "1.0"):
+        raise BadHeadError("Only versions 1.0 and 1.1 of HTTP are spoken here.")
+    is_1_0 = version == "1.0"
+    targets = collected.targets
+    target = targets[0] if len(targets) == 1 else b"".join(targets)
+    if not _TARGET.fullmatch(target) and not (target == b"*" and method == b"OPTIONS"):
+        raise BadHeadError("The request target has to be a path that begins with a slash.")
+    _check_host(fields.get(b"host"), is_1_0=is_1_0)
+    keep_alive = not is_1_0
+    connection = fields.get(b"connection")
+    if connection is not None and connection not in _KEEPS_ALIVE:
+        tokens = [token.strip() for token in connection.lower().split(b",")]
+        keep_alive = keep_alive and b"close" not in tokens
+        passed = _without(passed, frozenset(tokens))
+    if fields.keys() & _UNUSUAL:
+        _check_unusual(fields, is_1_0=is_1_0)
+    length = fields.get(b"content-length")
+    path = target.decode("ascii")
+    mark = path.find("?")
+    return RequestHead(
+        method=method.decode("ascii"),
+        path=path if mark < 0 else path[:mark],
+        target=target,
+        fields=fields,
+        passed=passed,
+        content_length=None if length is None else int(length),
+        chunked=b"transfer-encoding" in fields,
+        is_1_0=is_1_0,
+        keep_alive=keep_alive,
+        expects_continue=b"expect" in fields and not is_1_0,
+    )
 
 
-def _is_chunked(fields: dict[bytes, bytes], *, is_1_0: bool) -> bool:
+def _read_repeated(data: bytes) -> tuple[dict[bytes, bytes], list[bytes], int]:
+    """The headers of a head in which a name comes twice, or which has empty lines before it."""
+    fields: dict[bytes, bytes] = {}
+    passed: list[bytes] = []
+    lines = data.strip(b"\r\n").split(b"\r\n")[1:]
+    for line in lines:
+        name, _, value = line.partition(b":")
+        value = value.strip(b" \t")
+        lower = name.lower()
+        fields[lower] = fields[lower] + b", " + value if lower in fields else value
+        if lower not in _KEPT_HERE and not lower.startswith(_CONTROL_PREFIX):
+            passed += (name, b": ", value, b"\r\n")
+    return fields, passed, len(lines)
+
+
+def _check_host(host: bytes | None, *, is_1_0: bool) -> None:
+    if host is None:
+        if not is_1_0:
+            raise BadHeadError("The Host header is missing.")
+    elif not _HOST.fullmatch(host):
+        raise BadHeadError("The Host header is not valid, or there is more than one.")
+
+
+def _check_unusual(fields: dict[bytes, bytes], *, is_1_0: bool) -> None:
+    """Headers that change how a message is framed or what follows it."""
     encoding = fields.get(b"transfer-encoding")
-    if encoding is None:
-        return False
-    if encoding.lower() != b"chunked" or is_1_0 or b"content-length" in fields:
+    if encoding is not None and (
+        encoding.lower() != b"chunked" or is_1_0 or b"content-length" in fields
+    ):
         raise BadHeadError("Only Transfer-Encoding: chunked is understood, and alone.")
-    return True
+    upgrade = fields.get(b"upgrade")
+    if upgrade is not None and upgrade.lower() != b"h2c":
+        # h2c is an offer that may be left unanswered (Java's client makes it every time).
+        raise BadHeadError("Upgrading to another protocol is not possible here.")
+    expect = fields.get(b"expect")
+    if expect is not None and expect.lower() != b"100-continue":
+        raise BadHeadError("Only Expect: 100-continue is understood.", status=417)
 
 
 def _without(passed: list[bytes], names: frozenset[bytes]) -> list[bytes]:

@@ -4,6 +4,7 @@ The engine's headers go on in their order and spelling. Hop-by-hop headers, and 
 request id, stay here. How the body is framed is said by us, since we know how it will be written.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -14,6 +15,7 @@ _KEPT_HERE: Final = frozenset(
         *(b"trailer", b"transfer-encoding", b"upgrade", b"content-length", b"x-request-id"),
     }
 )
+_SPECIAL: Final = _KEPT_HERE | {b"content-type", b"content-encoding"}
 _CONTROL_PREFIX: Final = b"x-giveway-"
 
 
@@ -51,26 +53,20 @@ class ResponseHead:
     def is_event_stream(self) -> bool:
         return self.content_type.lower().startswith(b"text/event-stream")
 
-    def add_header(self, name: bytes, value: bytes) -> None:
-        """One header as the parser found it."""
-        lower = name.lower()
-        if lower in _KEPT_HERE:
-            if lower == b"content-length":
-                self.content_length = value
-            elif lower == b"connection":
-                self.connection += b"," + value
-            elif lower == b"transfer-encoding":
-                if value.lower() != b"chunked":
-                    raise BadAnswerError("unknown transfer encoding")
-                self.framing = Framing.CHUNKED
-            return
-        if lower.startswith(_CONTROL_PREFIX):
-            return
-        if lower == b"content-type":
+    def take(self, lower: bytes, value: bytes) -> None:
+        """A header that says something about the connection or the body."""
+        if lower == b"content-length":
+            self.content_length = value
+        elif lower == b"content-type":
             self.content_type = value
         elif lower == b"content-encoding":
             self.is_encoded = value.strip().lower() not in (b"", b"identity")
-        self.passed += (name, b": ", value, b"\r\n")
+        elif lower == b"connection":
+            self.connection += b"," + value
+        elif lower == b"transfer-encoding":
+            if value.lower() != b"chunked":
+                raise BadAnswerError("unknown transfer encoding")
+            self.framing = Framing.CHUNKED
 
     def settle(self, *, without_body: bool) -> None:
         """All headers are there: decide how the end of the body is known."""
@@ -89,6 +85,42 @@ class ResponseHead:
                 if self.passed[at].lower() not in names:
                     kept += self.passed[at : at + 4]
             self.passed = kept
+
+
+def read_response_head(
+    data: bytes,
+    headers: dict[bytes, bytes],
+    *,
+    status: int,
+    reason: bytes,
+    without_body: bool,
+) -> ResponseHead:
+    """The head out of its bytes and of what the parser collected of them.
+
+    Raises `BadAnswerError`.
+    """
+    head = ResponseHead(status=status, reason=reason)
+    passed = head.passed
+    pairs: Iterable[tuple[bytes, bytes]] = headers.items()
+    if len(headers) != data.count(b"\r\n") - 2:  # a name came twice
+        pairs = _pairs(data)
+    for name, value in pairs:
+        lower = name.lower()
+        if lower in _SPECIAL:
+            head.take(lower, value)
+            if lower in _KEPT_HERE:
+                continue
+        elif lower.startswith(_CONTROL_PREFIX):
+            continue
+        passed += (name, b": ", value, b"\r\n")
+    head.settle(without_body=without_body)
+    return head
+
+
+def _pairs(data: bytes) -> list[tuple[bytes, bytes]]:
+    """All headers in order, repeated ones too."""
+    lines = [line.partition(b":") for line in data.split(b"\r\n")[1:-2]]
+    return [(name, value.strip(b" \t")) for name, _, value in lines]
 
 
 def encode_client_head(
