@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.support.policies import policy, service_class
-from tests.support.proxy_fixtures import ProxyStarter
+from tests.support.proxy_fixtures import ProxyStarter, Stand
 from tests.support.raw_client import RawClient, ask, chat_body, request
 from tests.support.scraping import scrape
 from tests.support.scripted_engine import ScriptedEngine, answering, chatting
@@ -116,16 +116,16 @@ DEEP = {
 
 
 @pytest.mark.slow
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("name", DEEP)
-async def test_g11_hostile_json_costs_a_400_at_most(start_proxy: ProxyStarter, name: str) -> None:
+async def test_g11_hostile_json_costs_a_400_at_most(stand: Stand, name: str) -> None:
     """G11: 400 or passed on, never a 500; others are answered within 200 ms meanwhile.
 
     The best of three, since a busy machine stalls now and then and hostile input always.
     """
-    async with ScriptedEngine(answering(chat_answer())) as engine:
-        proxy = await start_proxy(engine.url)
-        tries = [await _slowest_beside(proxy.url, DEEP[name]) for _ in range(3)]
-        assert proxy.exit_code is None
+    stand.engine.script = answering(chat_answer())
+    tries = [await _slowest_beside(stand.proxy.url, DEEP[name]) for _ in range(3)]
+    assert stand.proxy.exit_code is None
     assert min(tries) < 0.2
 
 

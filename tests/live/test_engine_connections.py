@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.support.policies import policy
-from tests.support.proxy_fixtures import ProxyStarter
+from tests.support.proxy_fixtures import ProxyStarter, Stand
 from tests.support.raw_client import RawClient, ask, chat_body, request
 from tests.support.scraping import outcomes
 from tests.support.scripted_engine import Exchange, Script, ScriptedEngine, chatting, probes_first
@@ -105,6 +105,7 @@ async def test_an_engine_that_says_nothing_is_given_up(start_proxy: ProxyStarter
         await until(lambda: engine.busy == 0, what="the connection is closed")
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(
     "nonsense",
     [
@@ -118,28 +119,23 @@ async def test_an_engine_that_says_nothing_is_given_up(start_proxy: ProxyStarter
     ],
     ids=["no-http", "two-lengths", "odd-length", "odd-chunk", "odd-status", "endless-head", "nuls"],
 )
-async def test_an_engine_that_talks_nonsense_is_a_502(
-    start_proxy: ProxyStarter, nonsense: bytes
-) -> None:
+async def test_an_engine_that_talks_nonsense_is_a_502(stand: Stand, nonsense: bytes) -> None:
     """Whatever the engine says that is not HTTP: 502 or a cut, and the next request works."""
 
     async def talk(exchange: Exchange) -> None:
         await exchange.send(nonsense)
         await exchange.never()
 
-    async with ScriptedEngine(probes_first(talk)) as engine:
-        proxy = await start_proxy(engine.url)
-        async with await RawClient.open(proxy.url) as client:
-            await client.send(
-                request("POST", CHAT, body=chat_body(), headers={"Connection": "close"})
-            )
-            got = await client.read_until_close()
-        if b"chunked" in nonsense:
-            assert got.startswith(b"HTTP/1.1 200")
-            assert not got.endswith(LAST_CHUNK)
-        else:
-            assert got.startswith(b"HTTP/1.1 502")
-            assert b'"engine_failed"' in got
-        engine.script = chatting()
-        assert (await ask(proxy.url, CHAT, chat_body())).status == 200
-        proxy.expected_errors = ("engine",)
+    stand.engine.script = probes_first(talk)
+    stand.proxy.expected_errors = ("engine",)
+    async with await RawClient.open(stand.proxy.url) as client:
+        await client.send(request("POST", CHAT, body=chat_body(), headers={"Connection": "close"}))
+        got = await client.read_until_close()
+    if b"chunked" in nonsense:
+        assert got.startswith(b"HTTP/1.1 200")
+        assert not got.endswith(LAST_CHUNK)
+    else:
+        assert got.startswith(b"HTTP/1.1 502")
+        assert b'"engine_failed"' in got
+    stand.engine.script = chatting()
+    assert (await ask(stand.proxy.url, CHAT, chat_body())).status == 200

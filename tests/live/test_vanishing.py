@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.support.policies import policy
-from tests.support.proxy_fixtures import ProxyStarter
+from tests.support.proxy_fixtures import ProxyStarter, Stand
 from tests.support.raw_client import RawClient, ask, chat_body, request
 from tests.support.scraping import is_idle, outcomes, queue_has
 from tests.support.scripted_engine import (
@@ -69,23 +69,25 @@ async def test_a01_stopped_streams_are_closed_at_the_engine(start_proxy: ProxySt
         assert (await outcomes(proxy.admin_url)) == {"client_left": 8, "completed": 1}
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("head", [b"", stream_head()], ids=["no-head", "head-only"])
 @pytest.mark.parametrize("leave", ["close", "reset"])
 async def test_a03_leaving_while_no_byte_flows_is_seen(
-    start_proxy: ProxyStarter, head: bytes, leave: str
+    stand: Stand, head: bytes, leave: str
 ) -> None:
     """A03: the engine is silent; a client that leaves frees its connection at once."""
-    async with ScriptedEngine(silent(head)) as engine:
-        proxy = await start_proxy(engine.url)
-        client = await sent(proxy.url)
-        await until(lambda: engine.busy == 1, what="the engine has it")
-        if leave == "close":
-            await client.close()
-        else:
-            client.reset()
-        await until(lambda: engine.busy == 0, what="freed", within_s=FREED_WITHIN_S)
-        await until(lambda: is_idle(proxy.admin_url), what="no gauge is left")
-        assert await outcomes(proxy.admin_url) == {"client_left": 1}
+    engine, admin_url = stand.engine, stand.proxy.admin_url
+    engine.script = silent(head)
+    before = (await outcomes(admin_url)).get("client_left", 0)
+    client = await sent(stand.proxy.url)
+    await until(lambda: engine.busy == 1, what="the engine has it")
+    if leave == "close":
+        await client.close()
+    else:
+        client.reset()
+    await until(lambda: engine.busy == 0, what="freed", within_s=FREED_WITHIN_S)
+    await until(lambda: is_idle(admin_url), what="no gauge is left")
+    assert await outcomes(admin_url) == {"client_left": before + 1}
 
 
 @pytest.mark.slow

@@ -39,6 +39,7 @@ class GivewayProcess:
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
         self._lines_seen = 0
+        self._stdout_start = 0
 
     async def start(self, ready: re.Pattern[str]) -> re.Match[str]:
         """Start, and wait for the line that says it is ready."""
@@ -52,6 +53,8 @@ class GivewayProcess:
     def spawn(self) -> None:
         """Start without waiting."""
         command = [sys.executable, "-m", "giveway_command.main", *self.arguments]
+        if self.stdout_path.exists():
+            self._stdout_start = self.stdout_path.stat().st_size
         with ExitStack() as files:
             stdout = files.enter_context(self.stdout_path.open("ab"))
             stderr = files.enter_context(self.stderr_path.open("ab"))
@@ -84,7 +87,8 @@ class GivewayProcess:
 
     @property
     def stdout(self) -> str:
-        return self.stdout_path.read_text(errors="replace")
+        """What this start wrote: an earlier process of the same name wrote into the same file."""
+        return self.stdout_path.read_bytes()[self._stdout_start :].decode(errors="replace")
 
     @property
     def stderr(self) -> str:
