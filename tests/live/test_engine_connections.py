@@ -48,7 +48,7 @@ async def test_a20_reuse_races_with_the_engines_close_and_wins(start_proxy: Prox
                 due_s = time.monotonic() + idle_s + generator.uniform(-0.002, 0.002)
                 answer = await client.post(CHAT, chat_body(text=f"number {index}"))
                 statuses.append(answer.status)
-                await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+                await client.pause(max(0.0, due_s - time.monotonic()))
         assert statuses == [200] * 300
         seen = [request.body for request in engine.work]
         assert len(seen) == len(set(seen)) == 300

@@ -97,7 +97,7 @@ async def test_a04_resets_at_any_moment_leave_nothing(start_proxy: ProxyStarter)
 
     async def come_and_go() -> None:
         client = await sent(proxy.url, stream=generator.random() < 0.5)
-        await asyncio.sleep(generator.random() * 0.05)
+        await client.pause(generator.random() * 0.05)
         client.reset()
 
     async with ScriptedEngine(endless(gap_s=0.005)) as engine:

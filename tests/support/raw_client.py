@@ -193,6 +193,10 @@ class RawClient:
         await self.send(request("GET", path, headers=headers))
         return await self.answer()
 
+    async def pause(self, seconds: float) -> None:
+        """The pace of a client that takes its time: not a wait for anything in the test."""
+        await asyncio.sleep(seconds)
+
     def half_close(self) -> None:
         """Shut the write side alone."""
         self.writer.write_eof()
