@@ -21,28 +21,35 @@ class Subcommand:
 
     help: str
     module: str
+    example: str
+    """For the help, unless the module brings its own."""
 
 
 SUBCOMMANDS = {
     "serve": Subcommand(
         help="stand before an engine: classify, limit, queue, pick, gate",
         module="giveway_admission.command_serve",
+        example="giveway serve --upstream http://127.0.0.1:8000 --policy policy.yaml",
     ),
     "lint": Subcommand(
         help="check policy files without applying them",
         module="giveway_policy.command_lint",
+        example="giveway lint policy.yaml",
     ),
     "emulate": Subcommand(
         help="an engine that speaks vLLM's HTTP and needs no GPU",
         module="giveway_simulation.command_emulate",
+        example="giveway emulate --port 8000 --scheduling-policy priority",
     ),
     "demo": Subcommand(
         help="the same load on an engine without and with giveway",
         module="giveway_simulation.command_demo",
+        example="giveway demo",
     ),
     "calibrate": Subcommand(
         help="find an engine's knee, and print a policy fragment for it",
         module="giveway_simulation.command_calibrate",
+        example="giveway calibrate --upstream http://127.0.0.1:8000",
     ),
 }
 
@@ -70,6 +77,8 @@ def make_parser(chosen: str | None) -> tuple[argparse.ArgumentParser, ModuleType
             module = importlib.import_module(entry.module)
             sub = group.add_parser(name, help=entry.help, description=module.__doc__)
             module.add_arguments(sub)
+            if not sub.epilog:
+                sub.epilog = f"example: {entry.example}"
         else:
             group.add_parser(name, help=entry.help, add_help=False)
     group.add_parser(VERSION, help="print the version")
