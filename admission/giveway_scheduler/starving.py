@@ -20,7 +20,7 @@ from giveway_scheduler.buckets import TokenBucket
 from giveway_scheduler.classes import ServiceClass
 from giveway_scheduler.settings import AntiStarvation
 
-MOST_CHECKS = 1000
+MOST_CHECKS = 100
 """Grid points looked at after a long sleep. Earlier ones would be boosts that are over."""
 
 
@@ -34,19 +34,22 @@ class StarvationMonitor:
         """None: no class is."""
         self._until_s = 0.0
         self._last_boosted: ServiceClass | None = None
-        self._promotions: TokenBucket | None = None
+        self._promotions = TokenBucket(
+            per_s=settings.promotions_per_s if settings else 0.0, burst=1.0, now_s=now_s
+        )
 
     def configure(
         self, settings: AntiStarvation | None, classes: Sequence[ServiceClass], *, now_s: float
     ) -> None:
         """Follow new settings. A boost in progress goes on if its class and the monitor stay."""
-        if settings == self._settings and self.boosted in (None, *classes):
-            return
-        boosted, until_s, promotions = self.boosted, self._until_s, self._promotions
-        StarvationMonitor.__init__(self, settings, now_s=now_s)
-        if settings is not None and boosted in classes and promotions is not None:
-            promotions.configure(per_s=settings.promotions_per_s, burst=1.0, now_s=now_s)
-            self.boosted, self._until_s, self._promotions = boosted, until_s, promotions
+        self._settings = settings
+        if settings is None or self.boosted not in classes:
+            self.boosted = None
+        if settings is not None:
+            per_s = settings.promotions_per_s
+            self._promotions.configure(per_s=per_s, burst=1.0, now_s=now_s)
+            if not now_s < self._next_check_s <= now_s + settings.check_s:
+                self._next_check_s = now_s + settings.check_s
 
     def advance(
         self,
@@ -71,13 +74,10 @@ class StarvationMonitor:
 
     def may_promote(self, now_s: float) -> bool:
         """May one request of the boosted class overtake now?"""
-        if self.boosted is None or self._promotions is None:
-            return False
-        return self._promotions.wait_s(1.0, now_s=now_s) == 0.0
+        return self.boosted is not None and self._promotions.wait_s(1.0, now_s=now_s) == 0.0
 
     def promote(self, now_s: float) -> None:
         """A request of the boosted class overtakes."""
-        assert self._promotions is not None
         self._promotions.take(1.0, now_s=now_s)
 
     def next_event_s(self, classes: Sequence[ServiceClass], *, now_s: float) -> float | None:
@@ -85,7 +85,7 @@ class StarvationMonitor:
         settings = self._settings
         if settings is None:
             return None
-        if self.boosted is not None and self._promotions is not None:
+        if self.boosted is not None:
             wait_s = self._promotions.wait_s(1.0, now_s=now_s)
             end_s = max(self._next_check_s, now_s)
             return min(end_s, now_s + wait_s) if wait_s > 0.0 else end_s
@@ -101,7 +101,7 @@ class StarvationMonitor:
 
     def _end(self, now_s: float) -> None:
         if self.boosted is not None and now_s >= self._until_s:
-            self._last_boosted, self.boosted, self._promotions = self.boosted, None, None
+            self._last_boosted, self.boosted = self.boosted, None
 
     def _check(
         self,
@@ -123,4 +123,3 @@ class StarvationMonitor:
         self.boosted = starved[0]
         self.boosted.boosts += 1
         self._until_s = at_s + settings.boost_s
-        self._promotions = TokenBucket(per_s=settings.promotions_per_s, burst=1.0, now_s=at_s)

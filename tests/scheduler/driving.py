@@ -54,17 +54,13 @@ CLASSES = (REALTIME, STANDARD, BATCH)
 
 def seats(count: int, **more: object) -> Concurrency:
     """So many seats, nothing reserved, batch may have all, no prompt gate; `more` changes that."""
-    plain = Concurrency(
-        seats=count, reserved_seats=0, batch_maximum=count, prompt_gate_tokens=None
-    )
+    plain = Concurrency(seats=count, reserved_seats=0, batch_maximum=count, prompt_gate_tokens=None)
     return replace(plain, **more)  # type: ignore[arg-type]
 
 
 def request(key: int, rank: int = 0, **more: object) -> Request:
     """A request of 10 prompt tokens by tenant `acme`; `more` changes that."""
-    plain = Request(
-        key=RequestKey(key), rank=rank, tenant=TenantName("acme"), prompt_tokens=10
-    )
+    plain = Request(key=RequestKey(key), rank=rank, tenant=TenantName("acme"), prompt_tokens=10)
     return replace(plain, **more)  # type: ignore[arg-type]
 
 
@@ -109,24 +105,18 @@ class Driver:
 
     def end(self, key: int, usage: Usage | None) -> list[Decision]:
         self._leave(key)
-        return self._note(
-            self.scheduler.finish(RequestKey(key), now_s=self.now_s, usage=usage)
-        )
+        return self._note(self.scheduler.finish(RequestKey(key), now_s=self.now_s, usage=usage))
 
     def cancel(self, key: int, usage: Usage | None = None) -> list[Decision]:
         self._leave(key)
-        return self._note(
-            self.scheduler.cancel(RequestKey(key), now_s=self.now_s, usage=usage)
-        )
+        return self._note(self.scheduler.cancel(RequestKey(key), now_s=self.now_s, usage=usage))
 
     def requeue(self, key: int) -> list[Decision]:
         self._leave(key)
         return self._note(self.scheduler.requeue(RequestKey(key), now_s=self.now_s))
 
     def set_engine_available(self, available: bool) -> list[Decision]:
-        return self._note(
-            self.scheduler.set_engine_available(available, now_s=self.now_s)
-        )
+        return self._note(self.scheduler.set_engine_available(available, now_s=self.now_s))
 
     def report_preemptions(self, count: int) -> list[Decision]:
         return self._note(self.scheduler.report_preemptions(count, now_s=self.now_s))

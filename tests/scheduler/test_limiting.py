@@ -90,9 +90,7 @@ def test_retry_after_is_true() -> None:
     driver.at(decision.retry_after_s - 0.01)
     assert rejected(driver.offer(request(3, prompt_tokens=100, maximum_output_tokens=150))) == [3]
     driver.at(decision.retry_after_s)
-    assert dispatched(
-        driver.offer(request(4, prompt_tokens=100, maximum_output_tokens=150))
-    ) == [4]
+    assert dispatched(driver.offer(request(4, prompt_tokens=100, maximum_output_tokens=150))) == [4]
 
 
 def test_reservation_is_all_or_nothing() -> None:
@@ -114,9 +112,7 @@ def test_reservation_is_all_or_nothing() -> None:
 def test_longest_wait_names_reason_and_time() -> None:
     """B20: where two buckets lack, the retry is told to wait for both."""
     driver = Driver(
-        limited(
-            Limits(requests_per_s=1.0, request_burst=1.0, tokens_per_s=10.0, token_burst=100.0)
-        )
+        limited(Limits(requests_per_s=1.0, request_burst=1.0, tokens_per_s=10.0, token_burst=100.0))
     )
     driver.offer(request(1, prompt_tokens=100, maximum_output_tokens=0))
     (decision,) = driver.offer(request(2, prompt_tokens=80, maximum_output_tokens=0))
@@ -138,9 +134,7 @@ def test_queue_class_pays_when_its_turn_comes() -> None:
 def test_large_request_is_not_passed_over_for_ever_by_small_ones() -> None:
     """B13: with 20 of 100 tokens left, the one that needs 100 goes at (100 - 20) / 10 = 8 s, and
     the small ones behind it after."""
-    driver = Driver(
-        limited(Limits(tokens_per_s=10.0, token_burst=100.0), OverLimit.QUEUE)
-    )
+    driver = Driver(limited(Limits(tokens_per_s=10.0, token_burst=100.0), OverLimit.QUEUE))
     small = {"prompt_tokens": 10, "maximum_output_tokens": 0}
     driver.offer(request(1, prompt_tokens=80, maximum_output_tokens=0))
     driver.offer(request(2, prompt_tokens=100, maximum_output_tokens=0), request(3, **small))
@@ -152,9 +146,7 @@ def test_large_request_is_not_passed_over_for_ever_by_small_ones() -> None:
 def test_oversize_request_passes_a_full_bucket_as_debt() -> None:
     """B13, B15: 1,500 of a bucket of 1,000 leave -500; the next 100 pass after 600 / 100 = 6 s."""
     driver = Driver(limited(Limits(tokens_per_s=100.0, token_burst=1000.0)))
-    assert dispatched(
-        driver.offer(request(1, prompt_tokens=1500, maximum_output_tokens=0))
-    ) == [1]
+    assert dispatched(driver.offer(request(1, prompt_tokens=1500, maximum_output_tokens=0))) == [1]
     assert level(driver) == -500.0
     (decision,) = driver.offer(request(2, prompt_tokens=100, maximum_output_tokens=0))
     assert isinstance(decision, Reject)
@@ -244,9 +236,7 @@ def test_reservation_scales_with_answers_and_is_capped() -> None:
 
 def test_wait_that_expires_or_ends_costs_nothing() -> None:
     """C27: 50 that paid and waited leave the bucket as if they had never come."""
-    only = replace(
-        REALTIME, limits=Limits(tokens_per_s=1.0, token_burst=1e5, requests_per_s=100.0)
-    )
+    only = replace(REALTIME, limits=Limits(tokens_per_s=1.0, token_burst=1e5, requests_per_s=100.0))
     driver = Driver(Settings(classes=(only,), concurrency=seats(1)))
     driver.offer(request(0, maximum_output_tokens=0))
     driver.offer(*(request(key) for key in range(1, 51)))
@@ -325,9 +315,7 @@ def test_simultaneous_tokens_are_reserved_before_they_are_known() -> None:
         driver.offer(request(key, prompt_tokens=100, maximum_output_tokens=50))
         driver.finish(key, output=50)
     assert level(driver) == 0.0
-    assert rejected(
-        driver.offer(request(3, prompt_tokens=100, maximum_output_tokens=50))
-    ) == [3]
+    assert rejected(driver.offer(request(3, prompt_tokens=100, maximum_output_tokens=50))) == [3]
 
 
 def test_every_token_is_charged_or_refunded() -> None:

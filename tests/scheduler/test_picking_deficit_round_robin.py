@@ -40,9 +40,7 @@ def test_tokens_are_divided_whatever_the_sizes() -> None:
     driver = quota()
     driver.offer(
         *(
-            request(
-                key, key % 3, prompt_tokens=100 + (key * 7919) % 2900, maximum_output_tokens=0
-            )
+            request(key, key % 3, prompt_tokens=100 + (key * 7919) % 2900, maximum_output_tokens=0)
             for key in range(9000)
         )
     )

@@ -1,22 +1,20 @@
 """Who of several classes has had least for its weight?
 
 Each class has a counter of what it was served, in tokens or requests, divided by its weight. The
-least goes next, the higher class of equals. Classes that contend all through an interval are served
-in proportion to their weights, up to one request each.
+least goes next, the higher class of equals; a class of weight 0 goes when no other contends.
+Classes that contend all through an interval are served in proportion to their weights, up to one
+request each.
 
 What a class is lacking is remembered only while it contends. One that comes back with work is
 lifted to the least counter of those that went on, so that idle time earns no credit. One that had
-work all the time and was held (seat, gate, limits) keeps a claim to one request: else a class
-that is held again and again would lose its turn each time to one that is not.
+work all the time and was held (seat, gate, limits) keeps a claim to one request: else a class that
+is held again and again would lose its turn each time to one that is not.
 """
 
 from collections.abc import Iterable, Sequence
 
 from giveway_scheduler.classes import ServiceClass
 from giveway_scheduler.entries import Entry
-
-LEAST_WEIGHT = 1e-9
-"""A class of weight 0 goes when nobody else contends."""
 
 
 class WeightedShares:
@@ -46,7 +44,13 @@ class WeightedShares:
         if len(heads) == 1:
             return heads[0]
         service = self._service
-        return min(heads, key=lambda head: service[head.service_class])
+        return min(
+            heads,
+            key=lambda head: (
+                head.service_class.settings.weight <= 0.0,
+                service[head.service_class],
+            ),
+        )
 
     def charge(self, service_class: ServiceClass, *, requests: int, tokens: float) -> None:
         """The class was served (below 0: was charged that much too much)."""
@@ -75,4 +79,5 @@ class WeightedShares:
 
 
 def _weight(service_class: ServiceClass) -> float:
-    return max(service_class.settings.weight, LEAST_WEIGHT)
+    """What counters are divided by. 1 for a class without weight: it may be given one later."""
+    return service_class.settings.weight or 1.0
