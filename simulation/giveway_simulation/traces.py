@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -71,6 +72,7 @@ class TraceRow:
     """None: the trace names no clients."""
 
 
+@cache
 def load_sample(sample: Sample) -> tuple[TraceRow, ...]:
     """One of the traces that come with the package."""
     name = f"trace_sample_{sample.value}.csv"
