@@ -20,14 +20,12 @@ from giveway_simulation.load_client import LoadClient, Target
 from giveway_simulation.load_probing import (
     engine_lag_s,
     find_model,
-    longest_prompt,
+    fitting_limits,
     measure_text_scale,
 )
 from giveway_simulation.prompt_building import PromptWriter
 
 _LAG_LIMIT_S = 0.005
-_TEMPLATE_TOKENS = 64
-"""Left free of the context for the chat template and the tokenizer's deviations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +53,7 @@ async def measure_all(
     progress.phase(f"looking at {url}", lasts_s=None)
     name = model or await find_model(url, api_key=api_key)
     target, scale = await measure_text_scale(Target.parse(url, model=name, api_key=api_key))
-    fitting = await _fitting(target, limits)
+    fitting = await fitting_limits(target, limits)
     client = LoadClient(target, prompts=PromptWriter(scale, seed=seed))
     traffic = demo_traffic(default_spec())
     prompts = await measure_prompts(
@@ -79,16 +77,6 @@ async def measure_all(
         load=load,
         notes=await _notes(target, seats),
     )
-
-
-async def _fitting(target: Target, limits: Limits) -> Limits:
-    """The limits, so that a prompt and its answer fit the context that the engine states."""
-    context = await longest_prompt(target)
-    if context is None:
-        return limits
-    output = min(limits.output_tokens, max(2, context // 4))
-    prompt = min(limits.prompt_tokens, max(16, context - output - _TEMPLATE_TOKENS))
-    return Limits(prompt_tokens=prompt, output_tokens=output)
 
 
 async def _notes(target: Target, seats: Sequence[SeatsStep]) -> tuple[str, ...]:

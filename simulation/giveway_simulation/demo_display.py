@@ -31,7 +31,7 @@ def figures_table(picture: DemoPicture) -> Table:
     table.add_column("time to first token", no_wrap=True)
     table.add_column("", no_wrap=True)
     for name in ("p50", "p95", "p99", "in time", "tokens/s"):
-        table.add_column(name, justify="right", no_wrap=True, min_width=7)
+        table.add_column(name, justify="right", no_wrap=True, min_width=6)
     for index, demo_class in enumerate(picture.classes):
         for run, figures in zip(RUNS, picture.figures, strict=True):
             own = figures.classes[index]

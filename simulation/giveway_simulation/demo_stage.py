@@ -23,7 +23,12 @@ from giveway_simulation.engine_model import EngineLimits
 from giveway_simulation.engine_pods import DEFAULT_POD, PODS
 from giveway_simulation.load_client import LoadClient, Target
 from giveway_simulation.load_generating import LoadCost
-from giveway_simulation.load_probing import find_model, measure_capacity, measure_text_scale
+from giveway_simulation.load_probing import (
+    find_model,
+    fitting_limits,
+    measure_capacity,
+    measure_text_scale,
+)
 from giveway_simulation.load_records import Measured
 from giveway_simulation.prompt_building import PromptWriter, TextScale
 from giveway_simulation.traces import TraceRow
@@ -174,13 +179,14 @@ async def _upstream_stage(
     model = upstream.model or await find_model(upstream.url, api_key=upstream.api_key)
     named = Target.parse(upstream.url, model=model, api_key=upstream.api_key)
     target, scale = await measure_text_scale(named)
+    limits = await fitting_limits(target, upstream.limits)
     proxy = await stack.enter_async_context(_proxy(target.address, settings))
     view.phase(f"finding out how much {model} at {target.address} can do", lasts_s=CAPACITY_PROBE_S)
     capacity = await _shown(
         view,
         measure_capacity(
             LoadClient(target, prompts=PromptWriter(scale, seed=settings.seed)),
-            mixed_requests(traffic, seed=settings.seed, limits=upstream.limits),
+            mixed_requests(traffic, seed=settings.seed, limits=limits),
             window_s=CAPACITY_PROBE_S,
         ),
     )
@@ -189,7 +195,7 @@ async def _upstream_stage(
         giveway=_run("giveway", target, proxy.ready.group(1), scale, settings),
         together=False,
         work_per_s=capacity,
-        limits=upstream.limits,
+        limits=limits,
         children=[proxy],
         emulators=[],
     )

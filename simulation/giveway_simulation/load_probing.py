@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import httptools
 
-from giveway_simulation.demo_load import work_of
+from giveway_simulation.demo_load import Limits, work_of
 from giveway_simulation.load_client import Api, LoadClient, Target
 from giveway_simulation.load_generating import run_closed_loop
 from giveway_simulation.load_records import Ending, Measured, PlannedRequest
@@ -19,6 +19,8 @@ _PROBE_WORDS = (64, 320)
 _READ_TIMEOUT_S = 10.0
 _LARGEST_ANSWER_BYTES = 2**22
 PROBE_CLASS = "probe"
+_TEMPLATE_TOKENS = 64
+"""Left free of the context for the chat template and the tokenizer's deviations."""
 _LAG_METRIC = "emulator:step_lag_seconds_mean"
 
 
@@ -179,12 +181,14 @@ async def engine_gauge(target: Target, name: str) -> float | None:
     return sum(values) if values else None
 
 
-async def longest_prompt(target: Target) -> int | None:
-    """The context length that the engine states for its model. None: it states none."""
+async def fitting_limits(target: Target, limits: Limits) -> Limits:
+    """The limits, narrowed so that prompt and answer fit the context that the engine states."""
     _, body = await http_get(target, "/v1/models")
     try:
         models = json.loads(body)["data"]
-        lengths = [each["max_model_len"] for each in models if each["id"] == target.model]
-        return int(lengths[0])
-    except (ValueError, LookupError, TypeError):
-        return None
+        context = int(next(m["max_model_len"] for m in models if m["id"] == target.model))
+    except (ValueError, LookupError, TypeError, StopIteration):
+        return limits
+    output = min(limits.output_tokens, max(2, context // 4))
+    prompt = min(limits.prompt_tokens, max(16, context - output - _TEMPLATE_TOKENS))
+    return Limits(prompt_tokens=prompt, output_tokens=output)

@@ -83,6 +83,8 @@ def test_the_table_fits_a_terminal_and_shows_both_runs(result: DemoResult) -> No
     assert "200 ms" in lines[chat + 1]
     assert "100 %" in lines[chat + 1]
     assert all(len(line) <= 80 for line in lines)
+    assert any(line.rstrip().endswith("tokens/s") for line in lines)
+    assert "…" not in text_of(result.picture)
 
 
 def test_the_table_can_be_shown_before_anything_is_known(result: DemoResult) -> None:

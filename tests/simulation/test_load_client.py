@@ -4,10 +4,12 @@ import json
 import time
 
 import pytest
+from giveway_simulation.demo_load import Limits
 from giveway_simulation.load_client import Api, LoadClient, Target, TargetError
 from giveway_simulation.load_probing import (
     EngineProbeError,
     find_model,
+    fitting_limits,
     measure_text_scale,
     probe,
 )
@@ -261,3 +263,27 @@ def test_prompts_differ_from_their_first_words_and_repeat_for_a_seed() -> None:
     again = PromptWriter(TextScale(), seed=3)
     assert [again.write(500) for _ in range(50)] == texts
     assert len(writer.write(20_000).split()) == 20_000
+
+
+@pytest.mark.parametrize(
+    ("answer", "prompt", "output"),
+    [
+        # A quarter of the context for the answer, 64 tokens for the template, then the prompt.
+        ({"data": [{"id": "m", "max_model_len": 2048}]}, 1472, 512),
+        ({"data": [{"id": "m", "max_model_len": 100_000}]}, 8000, 1000),
+        ({"data": [{"id": "m"}]}, 8000, 1000),
+        ({"data": []}, 8000, 1000),
+    ],
+)
+async def test_requests_are_made_to_fit_the_stated_context(
+    answer: dict[str, object], prompt: int, output: int
+) -> None:
+    """An engine with a short context is loaded with short prompts, not with refusals."""
+
+    async def run(exchange: Exchange) -> None:
+        await exchange.send(response(json.dumps(answer).encode()))
+
+    async with ScriptedEngine(run) as engine:
+        target = Target.parse(engine.url, model="m")
+        limits = await fitting_limits(target, Limits(prompt_tokens=8000, output_tokens=1000))
+    assert (limits.prompt_tokens, limits.output_tokens) == (prompt, output)
