@@ -90,34 +90,34 @@ class Attempt:
             mode = choose_mode(head.framing, is_1_0=is_1_0, hides_usage=hides, committed=committed)
         else:
             mode = Mode.RAW
-        if admission is None:
-            relay = Relay(exchange.client.direct_write(), mode=mode)
-        else:
-            assert exchange.endpoint is not None
-            self._reader = AnswerReader(
-                exchange.endpoint, streams=streams, status=head.status, encoded=head.is_encoded
-            )
-            relay = Relay(
-                exchange.client.direct_write(),
-                mode=mode,
-                reader=self._reader,
-                hides_usage=hides,
-                first_token=exchange.first_token,
-                observe_gap=exchange.proxy.metrics.gap_observer(admission.class_name),
-            )
-        self._relay = relay
         if committed:
             exchange.answering(head, exchange.framing)
+            head_data = b""
+        else:
+            framing = head.framing
+            if mode is Mode.FRAMED:
+                framing = Framing.CHUNKED
+            elif mode is Mode.PLAIN:
+                framing = Framing.CLOSE
+            exchange.answering(head, framing)
+            close = framing is Framing.CLOSE or not exchange.client.keeps_alive
+            head_data = encode_client_head(head, exchange.our_lines(), framing=framing, close=close)
+        write = exchange.client.direct_write()
+        if admission is None:
+            self._relay = relay = Relay(write, mode=mode, head=head_data)
             return relay
-        framing = head.framing
-        if mode is Mode.FRAMED:
-            framing = Framing.CHUNKED
-        elif mode is Mode.PLAIN:
-            framing = Framing.CLOSE
-        exchange.answering(head, framing)
-        close = framing is Framing.CLOSE or not exchange.client.keeps_alive
-        exchange.client.write(
-            encode_client_head(head, exchange.our_lines(), framing=framing, close=close)
+        assert exchange.endpoint is not None
+        self._reader = AnswerReader(
+            exchange.endpoint, streams=streams, status=head.status, encoded=head.is_encoded
+        )
+        self._relay = relay = Relay(
+            write,
+            mode=mode,
+            head=head_data,
+            reader=self._reader,
+            hides_usage=hides,
+            first_token=exchange.first_token,
+            observe_gap=exchange.proxy.metrics.gap_observer(admission.class_name),
         )
         return relay
 
@@ -129,6 +129,8 @@ class Attempt:
 
     def engine_failed(self, fault: EngineFault) -> None:
         self._connection = None
+        if self._relay is not None:
+            self._relay.flush()  # the exchange counts on it that an answer's head is out
         self._exchange.attempt_failed(fault)
 
     # For the exchange.

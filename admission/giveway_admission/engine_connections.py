@@ -48,8 +48,11 @@ class EngineFault(Enum):
 class Sink(Protocol):
     """Where the body of an answer goes."""
 
-    def pass_on(self, data: bytes, body: bytes, now_s: float) -> None:
+    def pass_on(self, data: bytes, body: bytes, now_s: float, *, complete: bool) -> None:
         """Part of the body: `data` as it came, framing included, and `body` decoded from it."""
+
+    def flush(self) -> None:
+        """Nothing of the body came with the head."""
 
 
 class Receiver(Protocol):
@@ -194,8 +197,12 @@ class EngineConnection(asyncio.Protocol):
                 if self._framing is _NO_BODY:
                     self._end_without_body(receiver, extra=bool(data))
                     return
-            if data:
-                self._parser.feed_data(data)
+                if not data:
+                    sink.flush()
+                    if self._complete:  # a body of no bytes
+                        self._end(receiver)
+                    return
+            self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade, BadAnswerError):
             self._fail(EngineFault.LOST)
             return
@@ -208,8 +215,7 @@ class EngineConnection(asyncio.Protocol):
             parts.clear()
         else:
             body = b""
-        if data:
-            sink.pass_on(data, body, now_s)
+        sink.pass_on(data, body, now_s, complete=self._complete)
         if self._complete and self._receiver is receiver:
             self._end(receiver)
 

@@ -31,11 +31,11 @@ class Mode(Enum):
 
 
 class Relay:
-    """Passes one answer on."""
+    """Passes one answer on. What belongs together is written together: a write is a system call."""
 
     __slots__ = (
-        *("_collected", "_events", "_first_token", "_framed", "_hider", "_last_token_s", "_mode"),
-        *("_observe_gap", "_raw", "_reader", "_write", "began"),
+        *("_collected", "_ended", "_events", "_first_token", "_framed", "_head", "_hider"),
+        *("_last_token_s", "_mode", "_observe_gap", "_raw", "_reader", "_write", "began"),
     )
 
     def __init__(
@@ -43,40 +43,54 @@ class Relay:
         write: Callable[[bytes], None],
         *,
         mode: Mode,
+        head: bytes = b"",
         reader: AnswerReader | None = None,
         hides_usage: bool = False,
         first_token: Callable[[float], None] | None = None,
         observe_gap: Callable[[float], None] | None = None,
     ) -> None:
-        """`reader` None: nothing of the answer is read; then the last two are not called."""
+        """`head` goes out before the body, or by `flush`. `reader` None: nothing of the answer is
+        read; then the last two are not called."""
         self._write = write
         self._mode = mode
         self._raw = mode is Mode.RAW
         self._framed = mode is Mode.FRAMED
+        self._head = head
         self._reader = reader
         self._hider = UsageHider() if hides_usage else None
         self._first_token = first_token
         self._observe_gap = observe_gap
         self._collected = b""
+        self._ended = self._raw
         self._events = 0
         self._last_token_s = 0.0
         self.began = False
         """A byte of the body has gone to the client."""
 
-    def pass_on(self, data: bytes, body: bytes, now_s: float) -> None:
-        """`data` came, and is `body` without its framing."""
+    def flush(self) -> None:
+        """Nothing of the body came with the head: let it go alone."""
+        if self._head:
+            head, self._head = self._head, b""
+            self._write(head)
+
+    def pass_on(self, data: bytes, body: bytes, now_s: float, *, complete: bool) -> None:
+        """`data` came, and is `body` without its framing; `complete`: it was the last of it."""
         if self._raw:
+            if self._head:
+                data = self._head + data
+                self._head = b""
             self._write(data)
             self.began = True
-        elif body:
+        else:
             hider = self._hider
             shown = body if hider is None else hider.feed(body)
-            if shown:
-                if self._framed:
-                    self._write(b"%x\r\n%b\r\n" % (len(shown), shown))
-                    self.began = True
-                else:
-                    self._write_decoded(shown)
+            if complete:
+                self._write_last(shown)
+            elif shown and self._framed and not self._head:
+                self._write(b"%x\r\n%b\r\n" % (len(shown), shown))
+                self.began = True
+            else:
+                self._write_some(shown)
         reader = self._reader
         if reader is not None and body:
             reader.feed(body)
@@ -94,24 +108,41 @@ class Relay:
         """The answer is complete."""
         if self._reader is not None:
             self._reader.end()
-        if self._raw:
-            return
-        if self._hider is not None:
-            rest = self._hider.end()
-            if rest:
-                self._write_decoded(rest)
-        if self._mode is Mode.ERROR:
-            event = b"data: " + b" ".join(self._collected.split()) + b"\n\n"
-            self._write(b"%x\r\n%b\r\n" % (len(event), event))
-        if self._mode is not Mode.PLAIN:
-            self._write(b"0\r\n\r\n")
+        if not self._ended:
+            self._write_last(b"")
+        self.flush()
 
-    def _write_decoded(self, body: bytes) -> None:
+    def _write_some(self, body: bytes) -> None:
         if self._mode is Mode.ERROR:
             self._collected += body[: _LONGEST_ERROR_BYTES - len(self._collected)]
             return
-        self.began = True
-        self._write(b"%x\r\n%b\r\n" % (len(body), body) if self._framed else body)
+        out = self._head
+        self._head = b""
+        if body:
+            self.began = True
+            out += b"%x\r\n%b\r\n" % (len(body), body) if self._framed else body
+        if out:
+            self._write(out)
+
+    def _write_last(self, body: bytes) -> None:
+        self._ended = True
+        if self._hider is not None:
+            body += self._hider.end()
+        out = self._head
+        self._head = b""
+        if self._mode is Mode.ERROR:
+            self._write_some(body)
+            body = b"data: " + b" ".join(self._collected.split()) + b"\n\n"
+        else:
+            self.began = self.began or bool(body)
+        if self._mode is Mode.PLAIN:
+            out += body
+        elif body:
+            out += b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+        else:
+            out += b"0\r\n\r\n"
+        if out:
+            self._write(out)
 
 
 def choose_mode(framing: Framing, *, is_1_0: bool, hides_usage: bool, committed: bool) -> Mode:

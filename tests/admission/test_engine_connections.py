@@ -183,6 +183,28 @@ async def test_a_silent_engine_is_given_up(tmp_path: Path, head: bytes) -> None:
         assert server.metrics.progress("realtime").outcomes == {"engine_timeout": 1}
 
 
+async def test_a_stream_that_begins_with_nonsense_is_tried_again_behind_one_head(
+    tmp_path: Path,
+) -> None:
+    """The head was good, what came with it was not: the client sees one head and one answer."""
+    asked = 0
+
+    async def nonsense_first(exchange: Exchange) -> None:
+        nonlocal asked
+        asked += 1
+        await exchange.send(stream_head() + (b"zz\r\n" if asked == 1 else chunked(events)))
+
+    events = chat_events(["a"])
+    async with (
+        ScriptedEngine(probes_first(nonsense_first)) as engine,
+        running(engine.url, tmp_path) as server,
+    ):
+        answer = await ask(server.data_url, CHAT, chat_body(stream=True))
+        assert answer.status == 200
+        assert answer.body == b"".join(events)
+        assert asked == 2
+
+
 async def test_a_cut_plain_answer_is_cut_for_the_client(tmp_path: Path) -> None:
     """A22: a length that was promised and not kept is not filled up."""
 

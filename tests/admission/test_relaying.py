@@ -37,7 +37,7 @@ def test_raw_bytes_are_the_very_same_object() -> None:
     written: list[bytes] = []
     relay = Relay(written.append, mode=Mode.RAW)
     data = chunk(b"data: x\n\n")
-    relay.pass_on(data, b"data: x\n\n", 0.0)
+    relay.pass_on(data, b"data: x\n\n", 0.0, complete=False)
     relay.end()
     assert len(written) == 1
     assert written[0] is data
@@ -54,7 +54,7 @@ def test_first_token_and_gaps_are_told_as_they_come() -> None:
         observe_gap=lambda gap_s: told.append(("gap", gap_s)),
     )
     for at_s, event in enumerate(chat_events(["a", "b", "c"])[:4]):
-        relay.pass_on(chunk(event), event, float(at_s * at_s))
+        relay.pass_on(chunk(event), event, float(at_s * at_s), complete=False)
     assert told[0][0] == "first"
     assert told[1:] == [("gap", 1.0), ("gap", 3.0), ("gap", 5.0)][-len(told[1:]) :]
     assert len(told) >= 3
@@ -71,7 +71,7 @@ def test_hidden_usage_leaves_proper_chunks() -> None:
     )
     shown = chat_events(["a"])
     for event in chat_events(["a"], include_usage=True):
-        relay.pass_on(chunk(event), event, 0.0)
+        relay.pass_on(chunk(event), event, 0.0, complete=False)
     relay.end()
     assert b"".join(written) == b"".join(chunk(event) for event in shown) + b"0\r\n\r\n"
 
@@ -80,11 +80,35 @@ def test_an_error_in_a_stream_becomes_one_event_of_bounded_size() -> None:
     """However the engine breaks its lines and however much it says."""
     written: list[bytes] = []
     relay = Relay(written.append, mode=Mode.ERROR)
-    relay.pass_on(b"", b'{"error":\n\n {"message": "x"}}', 0.0)
-    relay.pass_on(b"", b" " + b"y" * 200_000, 0.0)
+    relay.pass_on(b"", b'{"error":\n\n {"message": "x"}}', 0.0, complete=False)
+    relay.pass_on(b"", b" " + b"y" * 200_000, 0.0, complete=True)
     relay.end()
     data = b"".join(written)
     assert data.split(b"\r\n")[1].startswith(b'data: {"error": {"message": "x"}} y')
     assert data.endswith(b"\n\n\r\n0\r\n\r\n")
     assert len(data) < 66_000
     assert not relay.began
+
+
+@pytest.mark.parametrize("mode", [Mode.RAW, Mode.FRAMED, Mode.PLAIN])
+def test_head_body_and_end_that_come_together_are_one_write(mode: Mode) -> None:
+    """A write is a system call: a small answer costs one."""
+    written: list[bytes] = []
+    relay = Relay(written.append, mode=mode, head=b"HEAD\r\n\r\n")
+    data = chunk(b"all") + b"0\r\n\r\n"
+    relay.pass_on(data, b"all", 0.0, complete=True)
+    relay.end()
+    assert written == [b"HEAD\r\n\r\n" + (b"all" if mode is Mode.PLAIN else data)]
+
+
+@pytest.mark.parametrize("mode", [Mode.RAW, Mode.FRAMED, Mode.PLAIN])
+def test_a_head_that_comes_alone_goes_alone(mode: Mode) -> None:
+    """A13: the client gets it before the first event."""
+    written: list[bytes] = []
+    relay = Relay(written.append, mode=mode, head=b"HEAD\r\n\r\n")
+    relay.flush()
+    assert written == [b"HEAD\r\n\r\n"]
+    assert not relay.began
+    relay.pass_on(chunk(b"x"), b"x", 0.0, complete=False)
+    assert len(written) == 2
+    assert relay.began
