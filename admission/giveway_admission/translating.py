@@ -20,9 +20,11 @@ from giveway_scheduler import (
     ClassSettings,
     Concurrency,
     Kind,
+    LatencySignal,
     Limits,
     OverLimit,
     Preemption,
+    RateSignal,
     Settings,
     ShareUnit,
     TenantName,
@@ -60,6 +62,8 @@ def translate(document: PolicyDocument) -> Settings:
             latency_threshold_s=first.latency_threshold_milliseconds / 1000,
             window_s=float(first.window_seconds),
             smoothing=float(first.smoothing),
+            latency=LatencySignal(first.latency_signal.value),
+            rate=RateSignal(first.rate_signal.value),
         ),
         anti_starvation=AntiStarvation(
             threshold_s=float(boost.threshold_seconds),
@@ -86,8 +90,10 @@ def translate(document: PolicyDocument) -> Settings:
 def share_limits(whole: limits.Limits, share: float) -> Limits:
     """This proxy's part. A burst stays large enough for one request, or for one token."""
     in_flight = whole.in_flight if isinstance(whole, limits.TenantLimits) else None
+    per_second = _scaled(whole.requests_per_second, share)
+    per_minute = _scaled(whole.requests_per_minute, share / _SECONDS_PER_MINUTE)
     return Limits(
-        requests_per_s=_scaled(whole.requests_per_second, share),
+        requests_per_s=per_second if per_minute is None else per_minute,
         request_burst=_scaled(whole.request_burst, share, minimum=1.0),
         tokens_per_s=_scaled(whole.tokens_per_minute, share / _SECONDS_PER_MINUTE),
         token_burst=_scaled(whole.token_burst, share, minimum=1.0),

@@ -30,9 +30,18 @@ def check_policy(spec: SLOPolicySpec) -> list[Problem]:
 
 
 def check_limits(limits: Limits, path: Path) -> Iterator[Problem]:
-    """A burst belongs to a rate that lets something pass."""
+    """One rate of requests, and a burst only for a rate that lets something pass."""
+    per_second, per_minute = limits.requests_per_second, limits.requests_per_minute
+    if per_second is not None and per_minute is not None:
+        yield Problem(
+            path=(*path, "requestsPerMinute"),
+            reason="requestsPerSecond is given too, and both limit the same",
+            fix="keep one of them",
+        )
+    requests = per_second if per_minute is None else per_minute
+    requests_name = "requestsPerSecond" if per_minute is None else "requestsPerMinute"
     pairs = (
-        ("requestBurst", limits.request_burst, "requestsPerSecond", limits.requests_per_second),
+        ("requestBurst", limits.request_burst, requests_name, requests),
         ("tokenBurst", limits.token_burst, "tokensPerMinute", limits.tokens_per_minute),
     )
     for burst_name, burst, rate_name, rate in pairs:

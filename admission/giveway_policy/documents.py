@@ -23,6 +23,7 @@ from giveway_policy.resources import SLOPolicySpec, SourceClass
 
 FORMAT: Final = 1
 LARGEST_DOCUMENT_BYTES = 32 * 2**20
+_NOT_HASHED = frozenset({"hash", "epoch", "generation"})
 
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
@@ -111,10 +112,8 @@ def renumber(document: PolicyDocument, *, epoch: int, generation: int) -> Policy
 
 
 def content_hash(document: PolicyDocument) -> str:
-    content = _plain(document)
-    for key in ("hash", "epoch", "generation"):
-        del content[key]
-    return hashlib.sha256(_canonical(content).encode()).hexdigest()
+    """The hash that belongs into a document of this content."""
+    return _hash_of(_plain(document))
 
 
 def document_json(document: PolicyDocument) -> str:
@@ -140,9 +139,16 @@ def parse_document(data: bytes) -> PolicyDocument:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"])[:200]
         raise DocumentError(FaultKind.SCHEMA, f"{where}: {first['msg'][:300]}") from None
-    if content_hash(document) != document.hash:
+    if _hash_of(raw) != document.hash:
         raise DocumentError(FaultKind.HASH, "its content does not fit its hash")
     return document
+
+
+def _hash_of(written: dict[str, object]) -> str:
+    """Of what is written and nothing else: a field that the writer did not know yet is filled in
+    by the reader, and does not make the document another one."""
+    content = {key: each for key, each in written.items() if key not in _NOT_HASHED}
+    return hashlib.sha256(_canonical(content).encode()).hexdigest()
 
 
 def _load(data: bytes) -> dict[str, object]:

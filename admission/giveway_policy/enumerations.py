@@ -45,6 +45,16 @@ class ShareUnit(StrEnum):
     REQUESTS = "Requests"
 
 
+class LatencySignal(StrEnum):
+    FIRST_TOKEN = "FirstToken"  # noqa: S105
+    END_TO_END = "EndToEnd"
+
+
+class RateSignal(StrEnum):
+    FINISHED = "Finished"
+    ARRIVED = "Arrived"
+
+
 class Preemption(StrEnum):
     NONE = "None"
     ENGINE = "Engine"

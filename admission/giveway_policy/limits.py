@@ -16,7 +16,9 @@ BURST_OF_TOKENS_S = 10
 
 def _request_burst(data: dict[str, Any]) -> int | None:
     """H3: one second's requests. The published double burst drives time to first token up."""
-    return data.get("requests_per_second") or None
+    per_minute = data.get("requests_per_minute")
+    per_second = -(-per_minute // 60) if per_minute else data.get("requests_per_second")
+    return per_second or None
 
 
 def _token_burst(data: dict[str, Any]) -> int | None:
@@ -33,12 +35,22 @@ class Limits(Model):
             "Requests per second that pass in the long run. Absent: no limit. 0: nothing passes."
         ),
     )
+    requests_per_minute: int | None = Field(
+        default=None,
+        ge=0,
+        le=60_000_000,
+        description=(
+            "The same per minute, for rates below one a second: 20 passes one request every three "
+            "seconds. Only where requestsPerSecond is absent. Absent: no limit. 0: nothing passes."
+        ),
+    )
     request_burst: int | None = Field(
         default_factory=_request_burst,
         ge=1,
         le=10_000_000,
         description=(
-            "Requests that may pass at once after a quiet time. Default: one second's requests."
+            "Requests that may pass at once after a quiet time. Default: one second's requests, at "
+            "least 1."
         ),
     )
     tokens_per_minute: int | None = Field(

@@ -14,7 +14,9 @@ from giveway_policy.enumerations import (
     EnginePriority,
     EngineType,
     EngineUsage,
+    LatencySignal,
     OnTelemetryLoss,
+    RateSignal,
     ShareUnit,
 )
 from giveway_policy.fields import ClassName, DecimalText, Model, Percent, Ratio
@@ -68,11 +70,23 @@ class InteractiveFirst(Model):
         le=1_000_000,
         description="Rate of interactive requests at which batch is down to its minimum.",
     )
+    rate_signal: RateSignal = Field(
+        default=RateSignal.FINISHED,
+        description="Which interactive requests make the rate. Finished: those whose answer has "
+        "ended, as published. Arrived: those that came, so that batch gives way before the first "
+        "of them is answered.",
+    )
     latency_threshold_milliseconds: int = Field(
         default=500,
         ge=1,
         le=3_600_000,
         description="95th percentile of interactive latency at which batch is down to its minimum.",
+    )
+    latency_signal: LatencySignal = Field(
+        default=LatencySignal.FIRST_TOKEN,
+        description="Which latency that is. FirstToken: to the first token, or to the end of a "
+        "request that is not streamed. EndToEnd: to the end, as published; a long answer then "
+        "hides how long its first token took.",
     )
     window_seconds: int = Field(
         default=10,

@@ -1,6 +1,7 @@
 """Do the policy's words become the right numbers?"""
 
 from dataclasses import fields
+from typing import TypeVar
 
 import pytest
 from giveway_admission.translating import share_limits, translate
@@ -32,16 +33,22 @@ from giveway_policy.resources import (
 )
 from giveway_scheduler import (
     Algorithm,
+    LatencySignal,
     OverLimit,
     Preemption,
+    RateSignal,
     Settings,
     ShareUnit,
     TenantName,
+    Yielding,
 )
+from giveway_scheduler import Concurrency as SchedulerConcurrency
 from giveway_scheduler import Kind as SchedulerKind
 from giveway_scheduler import Limits as SchedulerLimits
 
 from tests.admission.policy_documents import document, tenant
+
+Part = TypeVar("Part", Settings, Yielding, SchedulerConcurrency)
 
 
 def _objective(indicator: Indicator, milliseconds: int) -> Objective:
@@ -81,6 +88,8 @@ SPEC = SLOPolicySpec(
             latency_threshold_milliseconds=750,
             window_seconds=15,
             smoothing="0.25",
+            latency_signal=enumerations.LatencySignal.END_TO_END,
+            rate_signal=enumerations.RateSignal.ARRIVED,
         ),
         slo_aware=SLOAware(batch_token_floor_percent="7.5", floor_half_life_seconds=45),
     ),
@@ -144,6 +153,7 @@ def test_every_setting_follows_from_the_policy() -> None:
     yielding = settings.yielding
     assert (yielding.requests_per_s_threshold, yielding.latency_threshold_s) == (33.0, 0.75)
     assert (yielding.window_s, yielding.smoothing) == (15.0, 0.25)
+    assert (yielding.latency, yielding.rate) == (LatencySignal.END_TO_END, RateSignal.ARRIVED)
     boost = settings.anti_starvation
     assert boost is not None
     assert (boost.threshold_s, boost.boost_s, boost.check_s) == (50.0, 25.0, 5.0)
@@ -161,12 +171,14 @@ def test_the_policy_above_changes_every_setting() -> None:
     """So that the test above says something about each of them."""
     settings = translate(document(spec=SPEC, tenants=(tenant("acme"),)))
     defaults = Settings(classes=())
-    same = {
-        field.name
-        for field in fields(Settings)
-        if getattr(settings, field.name) == getattr(defaults, field.name)
-    }
-    assert same <= {"idle_tenants"}, "idle_tenants is no matter of policy"
+    assert _equal_fields(settings, defaults) == {"idle_tenants"}, "it is no matter of policy"
+    assert _equal_fields(settings.yielding, defaults.yielding) == set()
+    assert _equal_fields(settings.concurrency, defaults.concurrency) == set()
+
+
+def _equal_fields(one: Part, other: Part) -> set[str]:
+    names = (field.name for field in fields(one))
+    return {name for name in names if getattr(one, name) == getattr(other, name)}
 
 
 def test_the_built_in_policy_becomes_the_published_numbers() -> None:
@@ -202,6 +214,12 @@ def test_the_built_in_policy_becomes_the_published_numbers() -> None:
             0.25,
             SchedulerLimits(requests_per_s=0.25, request_burst=1.0),
         ),
+        (
+            Limits(requests_per_minute=30),
+            0.5,
+            SchedulerLimits(requests_per_s=0.25, request_burst=1.0),
+        ),
+        (Limits(requests_per_minute=0), 0.5, SchedulerLimits(requests_per_s=0.0)),
         (
             Limits(tokens_per_minute=60),
             0.25,

@@ -19,8 +19,10 @@ def _limits(*, tenant: bool = False) -> st.SearchStrategy[dict[str, object]]:
     with_rate = st.fixed_dictionaries(
         {"requestsPerSecond": rate}, optional={"requestBurst": rate, "tokensPerMinute": rate}
     )
+    slow = st.fixed_dictionaries({"requestsPerMinute": rate}, optional={"requestBurst": rate})
     return st.one_of(
         with_rate,
+        slow,
         st.fixed_dictionaries({"tokensPerMinute": rate}, optional={"tokenBurst": rate}),
         st.just({"requestsPerSecond": 0}),
         st.just({"inFlight": 3} if tenant else {}),
@@ -87,7 +89,13 @@ def policies(draw: st.DrawFn) -> dict[str, object]:
             },
             optional={
                 "weightedRandom": st.just({"shareUnit": "Requests"}),
-                "interactiveFirst": st.fixed_dictionaries({"smoothing": ratios}),
+                "interactiveFirst": st.fixed_dictionaries(
+                    {"smoothing": ratios},
+                    optional={
+                        "latencySignal": st.sampled_from(["FirstToken", "EndToEnd"]),
+                        "rateSignal": st.sampled_from(["Finished", "Arrived"]),
+                    },
+                ),
                 "sloAware": st.fixed_dictionaries({"batchTokenFloorPercent": percents}),
                 "dynamicAging": st.fixed_dictionaries(
                     {

@@ -1,5 +1,7 @@
 """Policies that are right in every field, and still cannot work."""
 
+from itertools import count
+
 import pytest
 from giveway_policy.checks import check_policy
 from giveway_policy.defaults import default_spec
@@ -32,6 +34,16 @@ def _with(**fields: object) -> list[dict[str, object]]:
             {"classes": _with(limits={"requestBurst": 5})},
             "spec.classes[0].limits.requestBurst",
             "there is no limit",
+        ),
+        (
+            {"classes": _with(limits={"requestsPerSecond": 1, "requestsPerMinute": 60})},
+            "spec.classes[0].limits.requestsPerMinute",
+            "requestsPerSecond is given too",
+        ),
+        (
+            {"classes": _with(limits={"requestsPerMinute": 0, "requestBurst": 5})},
+            "spec.classes[0].limits.requestBurst",
+            "nothing passes at all",
         ),
         (
             {"classes": _with(limits={"tokensPerMinute": 0, "tokenBurst": 5})},
@@ -190,7 +202,7 @@ def _with(**fields: object) -> list[dict[str, object]]:
             "are free",
         ),
     ],
-    ids=range(33),
+    ids=count(),
 )
 def test_what_cannot_work_is_refused_with_a_fix(
     spec: dict[str, object], path: str, says: str
@@ -212,7 +224,7 @@ def test_what_cannot_work_is_refused_with_a_fix(
         {"scheduling": {"algorithm": "InteractiveFirst"}},
         {"classes": _with(objectives=[TTFT, {**TTFT, "thresholdMilliseconds": 1000}])},
     ],
-    ids=range(6),
+    ids=count(),
 )
 def test_what_can_work_is_let_through(spec: dict[str, object]) -> None:
     assert check_policy(valid_policy(policy_with(**spec)).spec) == []

@@ -1,6 +1,7 @@
 """The policy document: canonical, hashed, versioned, and never read half."""
 
 import gzip
+import hashlib
 import json
 from pathlib import Path
 
@@ -53,6 +54,17 @@ def test_the_document_of_format_1_is_as_it_always_was() -> None:
     golden = (GOLDEN / "document-format-1.json").read_text()
     assert document_json(_golden_document()) == golden
     assert parse_document(golden.encode()) == _golden_document()
+
+
+def test_a_field_that_the_writer_did_not_know_takes_its_default() -> None:
+    """So a proxy that is newer than the operator goes on reading what that one writes."""
+    content = json.loads(document_json(_golden_document()))
+    del content["spec"]["scheduling"]["interactiveFirst"]["rateSignal"]
+    hashed = {key: content[key] for key in content if key not in ("hash", "epoch", "generation")}
+    text = json.dumps(hashed, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    content["hash"] = hashlib.sha256(text.encode()).hexdigest()
+    document = parse_document(json.dumps(content).encode())
+    assert document.spec == _golden_document().spec
 
 
 def test_no_key_is_in_the_document() -> None:

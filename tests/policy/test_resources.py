@@ -119,11 +119,15 @@ def test_defaults_are_those_of_the_scheduler() -> None:
         first.latency_threshold_milliseconds / 1000,
         first.window_seconds,
         float(first.smoothing),
+        first.latency_signal.value,
+        first.rate_signal.value,
     ) == (
         yielding.requests_per_s_threshold,
         yielding.latency_threshold_s,
         yielding.window_s,
         yielding.smoothing,
+        yielding.latency,
+        yielding.rate,
     )
     assert spec.scheduling.algorithm.value == settings.algorithm.value
     assert spec.scheduling.weighted_random.share_unit.value == settings.share_unit.value
@@ -202,6 +206,9 @@ def test_seats_of_batch_follow_the_seats(seats: int, reserved: int, batch: int) 
     [
         ({"requestsPerSecond": 200}, 200, None),  # H3: one second's requests
         ({"requestsPerSecond": 200, "requestBurst": 400}, 400, None),  # H3: published double burst
+        ({"requestsPerMinute": 6000}, 100, None),
+        ({"requestsPerMinute": 20}, 1, None),  # less than one a second: one at a time
+        ({"requestsPerMinute": 0}, None, None),
         ({"tokensPerMinute": 60_000}, None, 10_000),  # ten seconds' tokens
         ({"tokensPerMinute": 1}, None, 1),  # rounded up
         ({"requestsPerSecond": 0, "tokensPerMinute": 0}, None, None),
