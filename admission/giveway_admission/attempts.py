@@ -79,6 +79,8 @@ class Attempt:
         exchange = self._exchange
         admission = exchange.admission
         self.head = head
+        if head.status == 401:
+            exchange.proxy.engine_asks_for_key()
         streams = head.is_event_stream
         hides = exchange.hides_usage and streams and 200 <= head.status < 300
         hides = hides and not head.is_encoded

@@ -62,6 +62,7 @@ class Proxy:
         """Called whenever a request ended. None: nobody wants to know."""
         self.deserted: Callable[[], None] | None = None
         """Called when the last client has gone. None: nobody wants to know."""
+        self._told_of_key = False
         self._identity_lines: dict[tuple[str, str], bytes] = {}
         self._use(policy)
 
@@ -109,6 +110,18 @@ class Proxy:
     def engine_suspected(self) -> None:
         """A request found no engine: hold the others until it answers its health check."""
         self.probe.suspect()
+
+    def engine_asks_for_key(self) -> None:
+        """The engine said 401: say once what to do, since no client's key reaches it."""
+        dropped = self.settings.client_credentials is ClientCredentials.DROP
+        if dropped and self.settings.engine_api_key is None and not self._told_of_key:
+            self._told_of_key = True
+            log_event(
+                _logger,
+                logging.WARNING,
+                "engine asks for a key",
+                fix="give it with --engine-api-key-file, or --client-credentials forward",
+            )
 
     def _engine_changed(self, up: bool) -> None:
         if up:

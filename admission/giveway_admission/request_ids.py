@@ -10,6 +10,15 @@ import secrets
 from itertools import count
 
 _HARMLESS = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+"""What an id of a client's may be, to go into logs, headers and metrics as it is."""
+
+
+def harmless_id(value: bytes | None) -> str | None:
+    """An id that a client chose. None: it gave none, or one that is not harmless."""
+    if value is None:
+        return None
+    value = value.strip(b" \t")
+    return value.decode("ascii") if _HARMLESS.fullmatch(value) else None
 
 
 class RequestIds:
