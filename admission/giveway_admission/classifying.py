@@ -9,11 +9,12 @@ Ranks: 0 is the highest class, so "not above" is `max`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from types import MappingProxyType
 
-from giveway_policy.documents import PolicyDocument, Tenant
+from giveway_policy.documents import PolicyDocument
 from giveway_policy.enumerations import Kind, TrustedHeader
-from giveway_policy.resources import SLOPolicySpec, SourceClass
+from giveway_policy.resources import SourceClass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,21 +46,22 @@ class Classifier:
         spec = document.spec
         trusted = spec.identity.trusted_headers
         batch = [rank for rank, each in enumerate(spec.classes) if each.kind is Kind.BATCH]
-        fallback = _rules(
-            spec,
-            maximum_class=spec.identity.fallback_class,
-            default_class=spec.identity.fallback_default_class,
-        )
-        tenants = {tenant.name: _tenant_rules(spec, tenant) for tenant in document.tenants}
+        ranks = {each.name: rank for rank, each in enumerate(spec.classes)}
+        make = cache(partial(_rules, ranks, spec.sources))  # most tenants have the same rules
+        fallback = spec.identity.fallback_class, spec.identity.fallback_default_class
+        tenants: dict[str, Rules] = {}
+        for tenant in document.tenants:
+            classes = tenant.maximum_class, tenant.default_class
+            if tenant.name == spec.identity.fallback_tenant:
+                classes = fallback  # they are the policy's to say; only its sources are its own
+            tenants[tenant.name] = make(*classes, tenant.sources)
         return cls(
-            ranks=MappingProxyType(
-                {each.name.encode(): rank for rank, each in enumerate(spec.classes)}
-            ),
+            ranks=MappingProxyType({name.encode(): rank for name, rank in ranks.items()}),
             flexible=batch[0] if batch else None,
             trusts_class_header=TrustedHeader.CLASS in trusted,
             trusts_source_header=TrustedHeader.SOURCE in trusted,
             tenants=MappingProxyType(tenants),
-            fallback=fallback,
+            fallback=make(*fallback, ()),
         )
 
     def rules(self, tenant: str) -> Rules:
@@ -89,44 +91,23 @@ class Classifier:
         return rules.default, unknown
 
 
-def _tenant_rules(spec: SLOPolicySpec, tenant: Tenant) -> Rules:
-    if tenant.name == spec.identity.fallback_tenant:
-        # Its classes are the policy's to say; only its sources are its own.
-        return _rules(
-            spec,
-            maximum_class=spec.identity.fallback_class,
-            default_class=spec.identity.fallback_default_class,
-            sources=tenant.sources,
-        )
-    return _rules(
-        spec,
-        maximum_class=tenant.maximum_class,
-        default_class=tenant.default_class,
-        sources=tenant.sources,
-    )
-
-
 def _rules(
-    spec: SLOPolicySpec,
-    *,
+    ranks: Mapping[str, int],
+    policy_sources: tuple[SourceClass, ...],
     maximum_class: str,
     default_class: str,
-    sources: tuple[SourceClass, ...] = (),
+    sources: tuple[SourceClass, ...],
 ) -> Rules:
-    ceiling = _rank(spec, maximum_class)
+    """A class that the policy does not have counts as the lowest: never more than was meant."""
+    lowest = len(ranks) - 1
+    ceiling = ranks.get(maximum_class, lowest)
     return Rules(
         ceiling=ceiling,
-        default=max(ceiling, _rank(spec, default_class)),
+        default=max(ceiling, ranks.get(default_class, lowest)),
         sources=MappingProxyType(
             {
-                each.source.encode(): max(ceiling, _rank(spec, each.class_name))
-                for each in (*spec.sources, *sources)
+                each.source.encode(): max(ceiling, ranks.get(each.class_name, lowest))
+                for each in (*policy_sources, *sources)
             }
         ),
     )
-
-
-def _rank(spec: SLOPolicySpec, name: str) -> int:
-    """A class that the policy does not have counts as the lowest: never more than was meant."""
-    rank = spec.class_rank(name)
-    return len(spec.classes) - 1 if rank is None else rank

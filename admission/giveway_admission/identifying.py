@@ -16,20 +16,11 @@ from dataclasses import dataclass
 
 from giveway_policy.documents import PolicyDocument, Tenant
 from giveway_policy.enumerations import TrustedHeader, UnknownCredential
+from giveway_policy.fields import LONGEST_TENANT, TENANT_PATTERN
 
-_NAME = re.compile(rb"[A-Za-z0-9](?:[A-Za-z0-9_.:@-]{0,126}[A-Za-z0-9])?")
-"""What a tenant's name can be: as in the policy."""
-
-_CLEAN = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
-"""What an id of a client's may be, to go into logs, headers and metrics as it is."""
+_NAME = re.compile(TENANT_PATTERN.encode())
 
 _BEARER = b"bearer "
-
-
-def clean_name(value: bytes) -> str:
-    """An id that a client chose, if it is harmless; else "". Never longer than 128 characters."""
-    value = value.strip(b" \t")
-    return value.decode("ascii") if _CLEAN.fullmatch(value) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +70,7 @@ class Identifier:
                 return tenants[value]
         if self.trusts_tenant_header:
             value = headers.get(b"x-giveway-tenant")
-            if value is not None and _NAME.fullmatch(value):
+            if value is not None and len(value) <= LONGEST_TENANT and _NAME.fullmatch(value):
                 return value.decode("ascii")
         return self.fallback
 

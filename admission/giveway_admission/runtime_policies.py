@@ -13,8 +13,9 @@ from giveway_scheduler import Request, RequestKey, Settings, TenantName
 
 from giveway_admission.classifying import Classifier
 from giveway_admission.endpoints import Endpoint
-from giveway_admission.identifying import Identifier, clean_name
+from giveway_admission.identifying import Identifier
 from giveway_admission.outcomes import Outcome
+from giveway_admission.request_ids import harmless_id
 from giveway_admission.request_reading import RequestFacts
 from giveway_admission.translating import translate
 
@@ -85,8 +86,6 @@ class RuntimePolicy:
             return Refusal(outcome=Outcome.UNAUTHORIZED, message=_UNKNOWN_KEY)
         rules = self.classifier.rules(tenant)
         rank, unknown = self.classifier.find(rules, headers, service_tier=facts.service_tier)
-        workflow = headers.get(b"x-giveway-workflow")
-        waits_for = headers.get(b"x-giveway-waits-for")
         request = Request(
             key=key,
             rank=rank,
@@ -97,8 +96,8 @@ class RuntimePolicy:
             size_bytes=size_bytes,
             patience_s=_patience_s(headers.get(b"x-giveway-timeout-ms")),
             name=name,
-            workflow=None if workflow is None else clean_name(workflow) or None,
-            waits_for=None if waits_for is None else clean_name(waits_for) or None,
+            workflow=harmless_id(headers.get(b"x-giveway-workflow")),
+            waits_for=harmless_id(headers.get(b"x-giveway-waits-for")),
             ceiling_rank=rules.ceiling,
             shows_first_token=facts.streams,
         )

@@ -74,16 +74,13 @@ ResourceName = Annotated[
     ),
 ]
 
+TENANT_PATTERN = _pattern(
+    r"^[A-Za-z0-9]([-A-Za-z0-9_.:@]*[A-Za-z0-9])?$", "letters, digits, and - _ . : @ inside"
+)
+LONGEST_TENANT = 128
+
 TenantName = Annotated[
-    str,
-    StringConstraints(
-        pattern=_pattern(
-            r"^[A-Za-z0-9]([-A-Za-z0-9_.:@]*[A-Za-z0-9])?$",
-            "letters, digits, and - _ . : @ inside",
-        ),
-        min_length=1,
-        max_length=128,
-    ),
+    str, StringConstraints(pattern=TENANT_PATTERN, min_length=1, max_length=LONGEST_TENANT)
 ]
 
 SourceName = Annotated[

@@ -47,6 +47,14 @@ def _find(
     return classifier.find(classifier.rules(name), headers, service_tier=tier)
 
 
+def test_tenants_of_equal_classes_and_sources_share_their_rules() -> None:
+    """Ten thousand tenants cost one table of the policy's sources, and not ten thousand."""
+    tenants = (*(tenant(name, maximum_class="standard") for name in "ab"), tenant("c"))
+    classifier = Classifier.build(document(tenants=tenants))
+    assert classifier.rules("a") is classifier.rules("b")
+    assert classifier.rules("a") is not classifier.rules("c")
+
+
 @pytest.mark.parametrize(
     ("name", "asked", "source", "tier", "rank"),
     [
