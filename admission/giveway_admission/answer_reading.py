@@ -6,26 +6,18 @@ What it says depends on the bytes alone and not on the cuts. Three kinds of body
 - an event stream: read line by line, since an engine writes each event's JSON on one line. Events
   between the first and the last of a stream differ in their text only. The reader remembers how one
   of them begins and ends, and then recognises the others without decoding them.
-- a JSON document: its first and last 64 KiB are kept, for usage stands near its end.
+- a JSON document: its two ends are kept, and read when it is complete (`answer_documents`).
 - anything else (an error, a compressed body): only that something came.
 """
 
-import json
 import re
-from collections.abc import Mapping
 from typing import Final
 
-import msgspec
 from giveway_scheduler import Usage
 
+from giveway_admission.answer_documents import AnswerDocument, decode_json, is_failure
 from giveway_admission.endpoints import Dialect, Endpoint
-from giveway_admission.usage_hiding import UsageHider
 from giveway_admission.usage_reading import UsageReport
-
-__all__ = ["AnswerReader", "UsageHider"]
-
-KEPT_BYTES: Final = 64 * 1024
-"""How much of a JSON document is kept at either end."""
 
 LONGEST_LINE_BYTES: Final = 2**20
 """A longer line of a stream is passed over: `response.completed` repeats the whole answer, and even
@@ -37,9 +29,6 @@ _SKIPPED = b"\0"
 _MOST_TEMPLATES = 16
 """Streams of several answers have one template each."""
 
-_FAILURES = frozenset({"abort", "error"})
-"""Finish reasons by which the engine says that it did not finish."""
-
 _WAITING = frozenset({"response.created", "response.in_progress", "response.queued"})
 """Events that /v1/responses sends before the request had its turn."""
 
@@ -49,9 +38,6 @@ quotes would be escaped."""
 _TEXT_END = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+(?=")', re.DOTALL)
 
 _NAMED_DELTA = re.compile(rb"event: (?:response\.[a-z_.]+\.delta|content_block_delta)")
-
-_USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
-_FAILED_FINISH = re.compile(rb'"finish_reason"\s*:\s*"(?:abort|error)"')
 
 
 class AnswerReader:
@@ -93,7 +79,7 @@ class AnswerReader:
         self._readable = 200 <= status < 300 and not encoded
         self._streams = streams
         self._report = UsageReport(endpoint.dialect)
-        self._document = _Document()
+        self._document = AnswerDocument()
         self._pending = bytearray()
         self._skipping = False
         self._prefixes: tuple[bytes, ...] = ()
@@ -147,7 +133,9 @@ class AnswerReader:
                 self.failed = True  # ended without the dialect's own end
         else:
             self.finished = True
-            self._read_document()
+            self._document.end()
+            self.failed = self._document.failed
+            self._report.add(self._document.usage_report)
 
     def _feed_lines(self, data: bytes) -> None:
         end = data.rfind(b"\n") + 1
@@ -176,7 +164,7 @@ class AnswerReader:
         if text == b"[DONE]":
             self.finished = True
             return
-        event = _decode(text)
+        event = decode_json(text)
         if not isinstance(event, dict):
             return
         match self._dialect:
@@ -208,7 +196,7 @@ class AnswerReader:
             reason = choice.get("finish_reason")
             if reason is not None:
                 self.finished = ending = True
-                self.failed = self.failed or _is_failure(reason)
+                self.failed = self.failed or is_failure(reason)
             output = output or _has_output(choice)
         if output and (ending or usage is not None):
             self.events += 1
@@ -282,60 +270,6 @@ class AnswerReader:
             self._suffixes += (suffix,)
             self._line_ends += (suffix[:-2],)
 
-    def _read_document(self) -> None:
-        head, tail, whole = self._document.parts()
-        document = _decode(head + tail) if whole else None
-        if isinstance(document, dict):
-            self._report.add(document.get("usage"))
-            choices = document.get("choices")
-            self.failed = (
-                document.get("error") is not None
-                or document.get("status") in ("failed", "cancelled")
-                or (document.get("type") == "message" and document.get("stop_reason") is None)
-                or any(
-                    isinstance(choice, dict) and _is_failure(choice.get("finish_reason"))
-                    for choice in (choices if isinstance(choices, list) else ())
-                )
-            )
-            return
-        if whole:
-            return
-        self.failed = bool(_FAILED_FINISH.search(tail) or _FAILED_FINISH.search(head))
-        report = _last_usage(tail) or _last_usage(head)
-        if report is not None:
-            self._report.add(report)
-
-
-class _Document:
-    """The two ends of a JSON body."""
-
-    __slots__ = ("_head", "_length", "_tail")
-
-    def __init__(self) -> None:
-        self._head = bytearray()
-        self._tail = bytearray()
-        self._length = 0
-
-    def feed(self, data: bytes) -> None:
-        self._length += len(data)
-        room = KEPT_BYTES - len(self._head)
-        if room > 0:
-            self._head += data[:room]
-            data = data[room:]
-        if data:
-            self._tail += data[-KEPT_BYTES:]
-            if len(self._tail) > 2 * KEPT_BYTES:
-                del self._tail[:-KEPT_BYTES]
-
-    def parts(self) -> tuple[bytes, bytes, bool]:
-        """(head, tail, whether these two are all of it)."""
-        head, tail = bytes(self._head), bytes(self._tail[-KEPT_BYTES:])
-        return head, tail, len(head) + len(tail) == self._length
-
-
-def _is_failure(finish_reason: object) -> bool:
-    return isinstance(finish_reason, str) and finish_reason in _FAILURES
-
 
 def _has_output(choice: dict[object, object]) -> bool:
     """Does a choice of a streamed event bring any output?"""
@@ -345,30 +279,3 @@ def _has_output(choice: dict[object, object]) -> bool:
     if not isinstance(delta, dict):
         return False
     return any(value and name != "role" for name, value in delta.items())
-
-
-def _decode(text: bytes) -> object:
-    """The JSON value, None if there is none to be read."""
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        pass
-    try:
-        value: object = json.loads(text)  # knows NaN and lone surrogates
-    except (ValueError, RecursionError):
-        return None
-    return value
-
-
-def _last_usage(text: bytes) -> Mapping[object, object] | None:
-    """The last `usage` object in a piece of JSON that counts tokens."""
-    decoder = json.JSONDecoder()
-    for match in reversed(list(_USAGE.finditer(text))):
-        piece = text[match.end() : match.end() + 4096].decode("utf-8", "replace")
-        try:
-            value = decoder.raw_decode(piece)[0]
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(value, dict) and any(str(name).endswith("_tokens") for name in value):
-            return value
-    return None

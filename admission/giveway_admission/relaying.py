@@ -11,8 +11,9 @@ never changes or holds back a byte.
 from collections.abc import Callable
 from enum import Enum, auto
 
-from giveway_admission.answer_reading import AnswerReader, UsageHider
+from giveway_admission.answer_reading import AnswerReader
 from giveway_admission.response_heads import Framing
+from giveway_admission.usage_hiding import UsageHider
 
 _LONGEST_ERROR_BYTES = 64 * 1024
 """An engine's error that has to be told inside a stream is cut at this."""

@@ -144,9 +144,6 @@ class EmbeddingsBody(Body, gc=False):
             tokens += asked_tokens + found_tokens
         return tokens, max(1, prompts + pairs)
 
-    def bound(self) -> int | None:
-        return None
-
 
 BODIES: Mapping[Dialect, type[Body]] = MappingProxyType(
     {

@@ -4,11 +4,10 @@ The engine sends usage in an event of its own, with an empty list of choices. Th
 out; every other byte passes. An event is held back while it is incomplete, and no longer.
 """
 
-import json
 import re
 from typing import Final
 
-import msgspec
+from giveway_admission.answer_documents import decode_json
 
 LONGEST_HELD_BYTES: Final = 64 * 1024
 """An event that is longer can't be one of usage alone, and is not held back."""
@@ -101,13 +100,7 @@ def _is_usage_alone(event: bytes) -> bool:
     if b"[]" not in event or len(event) > LONGEST_HELD_BYTES:
         return False
     lines = [line[5:] for line in event.splitlines() if line.startswith(b"data:")]
-    try:
-        value = msgspec.json.decode(b"\n".join(lines))
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        try:
-            value = json.loads(b"\n".join(lines))
-        except (ValueError, RecursionError):
-            return False
+    value = decode_json(b"\n".join(lines))
     return (
         isinstance(value, dict)
         and value.get("choices") == []

@@ -1,0 +1,104 @@
+"""What does a JSON answer tell, of which only the two ends are kept?
+
+Usage stands near the end of a document, and what it is near its begin. A document that is no longer
+than both ends together is read as a whole; of a longer one only the usage and a bad finish reason
+are looked for in what was kept.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+KEPT_BYTES: Final = 64 * 1024
+"""How much of a document is kept at either end."""
+
+_FAILURES = frozenset({"abort", "error"})
+"""Finish reasons by which the engine says that it did not finish."""
+
+_USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
+_FAILED_FINISH = re.compile(rb'"finish_reason"\s*:\s*"(?:abort|error)"')
+
+
+class AnswerDocument:
+    """A JSON body. `feed` its pieces; `usage_report` and `failed` say something after `end`."""
+
+    __slots__ = ("_head", "_length", "_tail", "failed", "usage_report")
+
+    def __init__(self) -> None:
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._length = 0
+        self.usage_report: object = None
+        """The engine's `usage` as it wrote it. None: there was none, or it was not found."""
+        self.failed = False
+        """It says that it was not finished."""
+
+    def feed(self, data: bytes) -> None:
+        self._length += len(data)
+        room = KEPT_BYTES - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        if data:
+            self._tail += data[-KEPT_BYTES:]
+            if len(self._tail) > 2 * KEPT_BYTES:
+                del self._tail[:-KEPT_BYTES]
+
+    def end(self) -> None:
+        """The body is complete."""
+        head, tail = bytes(self._head), bytes(self._tail[-KEPT_BYTES:])
+        if len(head) + len(tail) < self._length:
+            self.failed = bool(_FAILED_FINISH.search(tail) or _FAILED_FINISH.search(head))
+            self.usage_report = _last_usage(tail) or _last_usage(head)
+            return
+        document = decode_json(head + tail)
+        if isinstance(document, dict):
+            self.usage_report = document.get("usage")
+            self.failed = _says_failure(document)
+
+
+def _says_failure(document: Mapping[object, object]) -> bool:
+    choices = document.get("choices")
+    return (
+        document.get("error") is not None
+        or document.get("status") in ("failed", "cancelled")
+        or (document.get("type") == "message" and document.get("stop_reason") is None)
+        or any(
+            isinstance(choice, dict) and is_failure(choice.get("finish_reason"))
+            for choice in (choices if isinstance(choices, list) else ())
+        )
+    )
+
+
+def is_failure(finish_reason: object) -> bool:
+    return isinstance(finish_reason, str) and finish_reason in _FAILURES
+
+
+def decode_json(text: bytes) -> object:
+    """The JSON value, None if there is none to be read."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        pass
+    try:
+        value: object = json.loads(text)  # knows NaN and lone surrogates
+    except (ValueError, RecursionError):
+        return None
+    return value
+
+
+def _last_usage(text: bytes) -> Mapping[object, object] | None:
+    """The last `usage` object in a piece of JSON that counts tokens."""
+    decoder = json.JSONDecoder()
+    for match in reversed(list(_USAGE.finditer(text))):
+        piece = text[match.end() : match.end() + 4096].decode("utf-8", "replace")
+        try:
+            value = decoder.raw_decode(piece)[0]
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict) and any(str(name).endswith("_tokens") for name in value):
+            return value
+    return None
