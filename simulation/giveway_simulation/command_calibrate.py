@@ -44,7 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--upstream", metavar="URL", required=True, help="the engine")
     parser.add_argument("--model", help="its model (default: the first that it names)")
-    parser.add_argument("--api-key", help="its key, if it asks for one")
+    parser.add_argument(
+        "--engine-api-key-file",
+        type=Path,
+        metavar="FILE",
+        help="holds the key that it asks for",
+    )
     parser.add_argument(
         "--max-prompt-tokens", type=int, default=8192, help="longest prompt sent (8192)"
     )
@@ -123,6 +128,7 @@ async def _measured(arguments: argparse.Namespace, progress: "Progress") -> "Mea
     from giveway_simulation.calibration_running import measure_all
     from giveway_simulation.calibration_runs import Pace
     from giveway_simulation.demo_load import Limits
+    from giveway_simulation.load_probing import read_api_key
 
     task = asyncio.current_task()
     assert task is not None
@@ -130,7 +136,7 @@ async def _measured(arguments: argparse.Namespace, progress: "Progress") -> "Mea
     return await measure_all(
         arguments.upstream,
         model=arguments.model,
-        api_key=arguments.api_key,
+        api_key=read_api_key(arguments.engine_api_key_file),
         limits=Limits(
             prompt_tokens=arguments.max_prompt_tokens, output_tokens=arguments.max_tokens
         ),

@@ -39,7 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--upstream", metavar="URL", help="a real engine instead of emulated ones")
     parser.add_argument("--model", help="its model (default: the first that it names)")
-    parser.add_argument("--api-key", help="its key, if it asks for one")
+    parser.add_argument(
+        "--engine-api-key-file",
+        type=Path,
+        metavar="FILE",
+        help="holds the key that it asks for",
+    )
     parser.add_argument(
         "--max-tokens", type=_positive_int, default=2048, help="longest answer asked for"
     )
@@ -149,7 +154,7 @@ def _settings(arguments: argparse.Namespace) -> "DemoSettings":
         engine = Upstream(
             url=arguments.upstream,
             model=arguments.model,
-            api_key=arguments.api_key,
+            api_key_file=arguments.engine_api_key_file,
             limits=Limits(
                 prompt_tokens=arguments.max_prompt_tokens, output_tokens=arguments.max_tokens
             ),

@@ -168,7 +168,7 @@ async def _while_alive(children: Sequence[Child], work: Coroutine[None, None, No
 
 async def _notes(stage: Stage, traffic: DemoTraffic) -> tuple[str, ...]:
     """What did not go as it should: a machine too slow, answers that broke, classes mistaken."""
-    notes: list[str] = []
+    notes = list(stage.notes)
     for target in stage.emulators:
         lag_s = await engine_lag_s(target)
         if lag_s is not None and lag_s > _LAG_LIMIT_S:

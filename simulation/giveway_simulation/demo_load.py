@@ -65,6 +65,15 @@ class Limits:
 
     prompt_tokens: int = 16_384
     output_tokens: int = 2_048
+    scale: float = 1.0
+    """Lengths of the trace times this, for an engine so slow that it would answer too few."""
+
+    def of(self, row: TraceRow) -> tuple[int, int]:
+        """Prompt and output of a row, as they are sent."""
+        return (
+            min(max(1, round(row.prompt_tokens * self.scale)), self.prompt_tokens),
+            min(max(1, round(row.output_tokens * self.scale)), self.output_tokens),
+        )
 
 
 def work_of(prompt_tokens: int, output_tokens: int) -> float:
@@ -199,19 +208,18 @@ def _dump(
 def _planned(
     demo_class: DemoClass, row: TraceRow, *, due_s: float, tenant: str, limits: Limits
 ) -> PlannedRequest:
+    prompt_tokens, output_tokens = limits.of(row)
     return PlannedRequest(
         due_s=due_s,
         class_name=demo_class.class_name,
         tenant=tenant,
-        prompt_tokens=min(row.prompt_tokens, limits.prompt_tokens),
-        output_tokens=min(row.output_tokens, limits.output_tokens),
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
     )
 
 
 def _work(row: TraceRow, limits: Limits) -> float:
-    return work_of(
-        min(row.prompt_tokens, limits.prompt_tokens), min(row.output_tokens, limits.output_tokens)
-    )
+    return work_of(*limits.of(row))
 
 
 def _tenant(demo_class: DemoClass, generator: random.Random) -> str:

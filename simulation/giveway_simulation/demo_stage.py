@@ -10,14 +10,14 @@ import re
 import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 from giveway_policy.resources import SLOPolicySpec
 
 from giveway_simulation.child_processes import Child
-from giveway_simulation.demo_load import DemoTraffic, Limits, mixed_requests
+from giveway_simulation.demo_load import DemoTraffic, Limits, mixed_requests, work_of
 from giveway_simulation.engine_capacity import model_capacity
 from giveway_simulation.engine_model import EngineLimits
 from giveway_simulation.engine_pods import DEFAULT_POD, PODS
@@ -28,6 +28,7 @@ from giveway_simulation.load_probing import (
     fitting_limits,
     measure_capacity,
     measure_text_scale,
+    read_api_key,
 )
 from giveway_simulation.load_records import Measured
 from giveway_simulation.prompt_building import PromptWriter, TextScale
@@ -35,6 +36,10 @@ from giveway_simulation.traces import TraceRow
 
 EMULATED_MODEL = "emulated"
 CAPACITY_PROBE_S = 15.0
+FEWEST_REQUESTS = 150
+"""In a run. Fewer say nothing about a 95th percentile of each kind."""
+_SMALLEST_SCALE = 0.02
+_SAMPLED = 1000
 _TICK_S = 0.25
 _EMULATOR_READY = re.compile(r"^listening on (http://\S+)")
 _PROXY_READY = re.compile(r"^data (http://\S+) admin (http://\S+)")
@@ -66,7 +71,8 @@ class Upstream:
     url: str
     model: str | None
     """None: the first that it names."""
-    api_key: str | None = None
+    api_key_file: Path | None = None
+    """Holds the key that it asks for. None: it asks for none."""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -119,6 +125,7 @@ class Stage:
     limits: Limits
     children: list[Child]
     emulators: list[Target]
+    notes: tuple[str, ...] = ()
 
 
 @asynccontextmanager
@@ -176,20 +183,36 @@ async def _upstream_stage(
     view: PhaseView,
 ) -> Stage:
     view.phase(f"looking at {upstream.url}", lasts_s=None)
-    model = upstream.model or await find_model(upstream.url, api_key=upstream.api_key)
-    named = Target.parse(upstream.url, model=model, api_key=upstream.api_key)
+    key = read_api_key(upstream.api_key_file)
+    model = upstream.model or await find_model(upstream.url, api_key=key)
+    named = Target.parse(upstream.url, model=model, api_key=key)
     target, scale = await measure_text_scale(named)
     limits = await fitting_limits(target, upstream.limits)
-    proxy = await stack.enter_async_context(_proxy(target.address, settings))
-    view.phase(f"finding out how much {model} at {target.address} can do", lasts_s=CAPACITY_PROBE_S)
-    capacity = await _shown(
-        view,
-        measure_capacity(
-            LoadClient(target, prompts=PromptWriter(scale, seed=settings.seed)),
-            mixed_requests(traffic, seed=settings.seed, limits=limits),
-            window_s=CAPACITY_PROBE_S,
-        ),
+    proxy = await stack.enter_async_context(
+        _proxy(target.address, settings, key_file=upstream.api_key_file)
     )
+    client = LoadClient(target, prompts=PromptWriter(scale, seed=settings.seed))
+
+    async def capacity_with(narrowed: Limits) -> float:
+        requests = mixed_requests(traffic, seed=settings.seed, limits=narrowed)
+        return await measure_capacity(client, requests, window_s=CAPACITY_PROBE_S)
+
+    text = f"finding out how much {model} at {target.address} can do"
+    view.phase(text, lasts_s=CAPACITY_PROBE_S)
+    capacity = await _shown(view, capacity_with(limits))
+    notes: tuple[str, ...] = ()
+    wanted = length_scale(
+        traffic, limits, work=capacity * settings.load * settings.window_s, seed=settings.seed
+    )
+    if wanted < 1.0:
+        limits = replace(limits, scale=wanted)
+        view.phase(f"{text}, with shorter requests", lasts_s=CAPACITY_PROBE_S)
+        capacity = await _shown(view, capacity_with(limits))
+        note = (
+            f"The engine is slow: all lengths of the traces were shortened to {wanted * 100:.0f} % "
+            f"of what they are, so that about {FEWEST_REQUESTS} requests fit a run."
+        )
+        notes = (note,)
     return Stage(
         direct=_run("direct", target, target.address, scale, settings),
         giveway=_run("giveway", target, proxy.ready.group(1), scale, settings),
@@ -198,7 +221,16 @@ async def _upstream_stage(
         limits=limits,
         children=[proxy],
         emulators=[],
+        notes=notes,
     )
+
+
+def length_scale(traffic: DemoTraffic, limits: Limits, *, work: float, seed: int) -> float:
+    """By what lengths have to shrink so that `work` is enough requests; 1 if it is anyway."""
+    requests = mixed_requests(traffic, seed=seed, limits=limits)
+    sample = [next(requests) for _ in range(_SAMPLED)]
+    mean = sum(work_of(each.prompt_tokens, each.output_tokens) for each in sample) / len(sample)
+    return min(1.0, max(_SMALLEST_SCALE, work / mean / FEWEST_REQUESTS))
 
 
 async def _shown(view: PhaseView, work: Coroutine[None, None, float]) -> float:
@@ -212,10 +244,13 @@ async def _shown(view: PhaseView, work: Coroutine[None, None, float]) -> float:
         return await task
     finally:
         task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def _run(name: str, target: Target, url: str, scale: TextScale, settings: DemoSettings) -> Run:
-    own = Target.parse(url, model=target.model, api=target.api, api_key=target.api_key)
+    """Through giveway the engine's key is giveway's to send, not the client's."""
+    key = target.api_key if url == target.address else None
+    own = Target.parse(url, model=target.model, api=target.api, api_key=key)
     return Run(name=name, client=LoadClient(own, prompts=PromptWriter(scale, seed=settings.seed)))
 
 
@@ -232,13 +267,15 @@ def _emulator(emulated: Emulated) -> Child:
     )
 
 
-def _proxy(upstream: str, settings: DemoSettings) -> Child:
+def _proxy(upstream: str, settings: DemoSettings, *, key_file: Path | None = None) -> Child:
+    """`key_file` None: the engine asks for no key."""
     policy = () if settings.policy is None else ("--policy", str(settings.policy))
+    key = () if key_file is None else ("--engine-api-key-file", str(key_file))
     return Child(
         "giveway",
         [
             *("serve", "--upstream", upstream, "--host", "127.0.0.1", "--port", "0"),
-            *("--admin-host", "127.0.0.1", "--admin-port", "0", *policy),
+            *("--admin-host", "127.0.0.1", "--admin-port", "0", *policy, *key),
         ],
         ready=_PROXY_READY,
     )

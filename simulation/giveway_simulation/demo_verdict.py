@@ -86,7 +86,7 @@ def latency(value: Latency | None) -> str:
     if value is None:
         return "-"
     if math.isinf(value.value_s):
-        return "no answer"
+        return "never"
     return f"{'>' if value.at_least else ''}{duration(value.value_s)}"
 
 

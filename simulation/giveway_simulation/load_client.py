@@ -165,7 +165,8 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
     def has_output(self) -> bool:
-        """Does it carry text? The first event of a chat may carry the role alone."""
+        """Does it carry text? The first event of a chat may carry the role alone, and an answer of
+        a token or two may have none: its end is then its output."""
         delta = self.delta
         if delta is None:
             return bool(self.text)
@@ -258,7 +259,7 @@ class _Answer(asyncio.Protocol):
             measured.usage_prompt_tokens = decoded.usage.prompt_tokens
             measured.usage_output_tokens = decoded.usage.completion_tokens
         for choice in decoded.choices:
-            if choice.has_output():
+            if choice.has_output() or (choice.finish_reason and not measured.token_times_s):
                 measured.token_times_s.append(time.monotonic() - self._zero_s)
             if choice.finish_reason == "abort":
                 self._aborted = True

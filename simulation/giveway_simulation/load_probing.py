@@ -6,11 +6,12 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import httptools
 
 from giveway_simulation.demo_load import Limits, work_of
-from giveway_simulation.load_client import Api, LoadClient, Target
+from giveway_simulation.load_client import Api, LoadClient, Target, TargetError
 from giveway_simulation.load_generating import run_closed_loop
 from giveway_simulation.load_records import Ending, Measured, PlannedRequest
 from giveway_simulation.prompt_building import PromptWriter, TextScale
@@ -26,6 +27,19 @@ _LAG_METRIC = "emulator:step_lag_seconds_mean"
 
 class EngineProbeError(Exception):
     """The engine does not answer as an OpenAI-compatible one; the text says what it did."""
+
+
+def read_api_key(file: Path | None) -> str | None:
+    """The key in a file; `TargetError` if it cannot be read or is none. None: no file, no key."""
+    if file is None:
+        return None
+    try:
+        key = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise TargetError(f"{file}: the key cannot be read: {error}") from error
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise TargetError(f"{file}: does not hold one key")
+    return key
 
 
 async def find_model(url: str, *, api_key: str | None) -> str:
@@ -191,4 +205,4 @@ async def fitting_limits(target: Target, limits: Limits) -> Limits:
         return limits
     output = min(limits.output_tokens, max(2, context // 4))
     prompt = min(limits.prompt_tokens, max(16, context - output - _TEMPLATE_TOKENS))
-    return Limits(prompt_tokens=prompt, output_tokens=output)
+    return replace(limits, prompt_tokens=prompt, output_tokens=output)

@@ -2,6 +2,7 @@
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 from giveway_simulation.demo_load import Limits
@@ -12,6 +13,7 @@ from giveway_simulation.load_probing import (
     fitting_limits,
     measure_text_scale,
     probe,
+    read_api_key,
 )
 from giveway_simulation.load_records import Ending, Measured, PlannedRequest
 from giveway_simulation.prompt_building import PromptWriter, TextScale
@@ -107,6 +109,14 @@ async def test_a_refusal_keeps_status_and_message() -> None:
     measured = await ask(answering(response(body, status=429)))
     assert measured.ending is Ending.REFUSED
     assert (measured.status, measured.error) == (429, "Too many requests")
+
+
+async def test_an_answer_whose_tokens_have_no_text_is_an_answer() -> None:
+    """A short answer may be half a character: the event that ends it counts as its output."""
+    data = b'data: {"choices":[{"delta":{"content":""},"finish_reason":"length"}]}\n\n'
+    measured = await ask(answering(stream_head() + chunk(data) + LAST_CHUNK))
+    assert measured.ending is Ending.COMPLETED
+    assert len(measured.token_times_s) == 1
 
 
 @pytest.mark.parametrize(
@@ -287,3 +297,26 @@ async def test_requests_are_made_to_fit_the_stated_context(
         target = Target.parse(engine.url, model="m")
         limits = await fitting_limits(target, Limits(prompt_tokens=8000, output_tokens=1000))
     assert (limits.prompt_tokens, limits.output_tokens) == (prompt, output)
+
+
+@pytest.mark.parametrize("text", ["", "two keys", "two\nkeys", "schlüssel"])
+def test_a_file_that_holds_no_key_is_refused(text: str, tmp_path: Path) -> None:
+    """Before anything is sent."""
+    file = tmp_path / "key"
+    file.write_text(text)
+    with pytest.raises(TargetError, match="does not hold one key"):
+        read_api_key(file)
+
+
+async def test_the_key_of_the_engine_is_sent(tmp_path: Path) -> None:
+    """As bearer token, with probes and requests."""
+    file = tmp_path / "key"
+    file.write_text("sk-1\n")
+    async with ScriptedEngine(chatting(TEXTS)) as engine:
+        model = await find_model(engine.url, api_key=read_api_key(file))
+        target = Target.parse(engine.url, model=model, api_key=read_api_key(file))
+        await probe(LoadClient(target, prompts=PromptWriter(TextScale(), seed=1)), output_tokens=3)
+        assert {each.header("authorization") for each in engine.requests} == {"Bearer sk-1"}
+    with pytest.raises(TargetError, match="cannot be read"):
+        read_api_key(tmp_path / "absent")
+    assert read_api_key(None) is None
