@@ -63,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--upstream", str, "URL", "the engine, for example http://127.0.0.1:8000 (required)")
     add("--policy", Path, "PATH", "file or folder with SLOPolicy and TenantPriority documents")
     add("--policy-document", Path, "DIR", "folder with the compiled policy document, as mounted")
+    add("--policy-name", str, "NAME", "which of several policies: name or namespace/name")
     add("--host", str, "ADDRESS", "data port's address")
     add("--port", parse_port, "PORT", "data port")
     add("--admin-host", str, "ADDRESS", "admin port's address")
@@ -116,15 +117,22 @@ class _Adder:
             type=kind,
             metavar=metavar,
             help=f"{help_text}{shown}".replace("%", "%%"),
-            default=os.environ.get(f"GIVEWAY_{name.upper()}"),
+            default=_said_in_environment(name),
         )
 
     def switch(self, flag: str, help_text: str) -> None:
         name = flag[2:].replace("-", "_")
-        said = os.environ.get(f"GIVEWAY_{name.upper()}", "").lower() in ("1", "true", "yes", "on")
+        said = (_said_in_environment(name) or "").lower() in ("1", "true", "yes", "on")
         self._parser.add_argument(
             flag, action=argparse.BooleanOptionalAction, default=said, help=help_text
         )
+
+
+def _said_in_environment(name: str) -> str | None:
+    """None: nothing, or nothing by a person. For a Service called giveway Kubernetes sets
+    GIVEWAY_PORT=tcp://ADDRESS:PORT in every pod of its namespace."""
+    said = os.environ.get(f"GIVEWAY_{name.upper()}")
+    return None if not said or said.startswith(("tcp://", "udp://", "sctp://")) else said
 
 
 def _show(default: float | str) -> str:
@@ -145,6 +153,8 @@ def make_settings(arguments: argparse.Namespace) -> ProxySettings:
         raise ValueError(f"--upstream {arguments.upstream}: {error}") from error
     if arguments.policy is not None and arguments.policy_document is not None:
         raise ValueError("--policy and --policy-document exclude each other: give one of them")
+    if arguments.policy_name and arguments.policy is None and arguments.policy_document is None:
+        raise ValueError("--policy-name chooses among policies: give --policy or --policy-document")
     given = {
         name: value
         for name, value in _by_setting(arguments).items()

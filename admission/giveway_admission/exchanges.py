@@ -215,6 +215,8 @@ class Exchange:
 
     def keep_waiting(self) -> None:
         """A comment to a stream that waits; the first one commits us to a 200."""
+        if self._is_committed:
+            return
         if not self.head_out:
             head = ResponseHead(status=200, reason=b"OK")
             head.passed = [
@@ -402,8 +404,9 @@ class Exchange:
             self._leave_engine()
             self._send(fresh=True)
             return
-        if fault in (EngineFault.UNREACHABLE, EngineFault.LOST):
-            proxy.engine_suspected()
+        answered = self._attempt is not None and self._attempt.head is not None
+        if fault is EngineFault.UNREACHABLE or (fault is EngineFault.LOST and not answered):
+            proxy.engine_suspected()  # one stream that breaks says nothing about the others
         if fault is EngineFault.LOST:
             self._losses += 1
         if (

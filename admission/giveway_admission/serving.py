@@ -15,13 +15,13 @@ import sys
 from types import TracebackType
 from typing import Self
 
-from aiohttp import web
 from giveway_policy.defaults import default_document
 from giveway_policy.documents import PolicyDocument
 from giveway_policy.faults import Fault
 from giveway_scheduler import Statistics
 
 from giveway_admission.admin import make_admin_application
+from giveway_admission.admin_port import AdminPort
 from giveway_admission.client_connections import ClientConnection
 from giveway_admission.draining import Drain
 from giveway_admission.engine_watching import EngineReading, EngineWatcher
@@ -56,10 +56,12 @@ class Server:
         self.metrics = Metrics(version=self.version)
         self._watch: PolicyWatch | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._faults: tuple[Fault, ...] = ()
+        """Faults of the policy that stand now."""
         self._proxy: Proxy | None = None
         self._drain: Drain | None = None
         self._listener: asyncio.Server | None = None
-        self._admin: web.AppRunner | None = None
+        self._admin: AdminPort | None = None
         self._watcher: EngineWatcher | None = None
         self.data_url = ""
         self.admin_url = ""
@@ -118,19 +120,20 @@ class Server:
 
     async def _start_admin(self) -> None:
         settings = self.settings
-        runner = web.AppRunner(make_admin_application(self), access_log=None)
-        await runner.setup()
-        self._admin = runner
-        site = web.TCPSite(runner, settings.admin_host, settings.admin_port)
+        self._admin = AdminPort(
+            make_admin_application(self),
+            head_timeout_s=settings.header_timeout_s,
+            write_timeout_s=settings.write_timeout_s,
+        )
         try:
-            await site.start()
+            port = await self._admin.start(settings.admin_host, settings.admin_port)
         except OSError as error:
             raise PortTakenError(
                 _explain_port(
                     error, settings.admin_host, settings.admin_port, "--admin-host", "--admin-port"
                 )
             ) from error
-        self.admin_url = _url(settings.admin_host, runner.addresses[0][1])
+        self.admin_url = _url(settings.admin_host, port)
 
     async def stop(self) -> None:
         """End: what still runs is cut, what is written goes out."""
@@ -145,7 +148,7 @@ class Server:
             await self._flush(self._proxy)
             self._proxy.close()
         if self._admin is not None:
-            await self._admin.cleanup()
+            await self._admin.stop()
         if self._listener is not None:
             await self._listener.wait_closed()
         gc.unfreeze()
@@ -184,9 +187,9 @@ class Server:
         settings = self.settings
         source: LocalPolicies | MountedDocuments
         if settings.policy is not None:
-            source = LocalPolicies(settings.policy)
+            source = LocalPolicies(settings.policy, policy_name=settings.policy_name)
         elif settings.policy_document is not None:
-            source = MountedDocuments(settings.policy_document)
+            source = MountedDocuments(settings.policy_document, policy_name=settings.policy_name)
         else:
             return default_document()
         self._watch = PolicyWatch(source, on_change=self._use, on_fault=self._tell_faults)
@@ -207,8 +210,10 @@ class Server:
         if not faults:
             log_event(_logger, logging.INFO, "policy without faults again")
         for fault in faults:
-            self.metrics.policy_rejected(fault.kind.value)
-            log_event(_logger, logging.ERROR, "policy fault", fault=str(fault))
+            if fault not in self._faults:  # each is told once, however long it stays
+                self.metrics.policy_rejected(fault.kind.value)
+                log_event(_logger, logging.ERROR, "policy fault", fault=str(fault))
+        self._faults = faults
 
     # What the admin port asks (`AdminState`).
 

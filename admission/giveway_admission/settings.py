@@ -32,6 +32,8 @@ class ProxySettings:
     policy_document: Path | None = None
     """A folder with the compiled policy document, as mounted from a ConfigMap. None with `policy`
     None: the built-in three classes."""
+    policy_name: str | None = None
+    """Which of several policies there: `name` or `namespace/name`. None: there has to be one."""
     host: str = "0.0.0.0"  # noqa: S104 - the proxy is there to be reached, as the engine was
     port: int = 8080
     """Data port. 0: chosen by the system and told on standard output."""

@@ -35,7 +35,8 @@ def test_every_flag_reaches_its_setting(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("secret\nsecond line\n")
     given = settings(
-        *("--upstream", URL, "--policy", "p.yaml", "--host", "::1", "--port", "0"),
+        *("--upstream", URL, "--policy", "p.yaml", "--policy-name", "llm/chat"),
+        *("--host", "::1", "--port", "0"),
         *("--admin-host", "127.0.0.1", "--admin-port", "1", "--header-timeout", "1.5"),
         *("--body-timeout", "2s", "--write-timeout", "3", "--keep-alive", "4"),
         *("--max-head", "8Ki", "--max-body", "2Mi", "--max-connections", "7"),
@@ -46,6 +47,7 @@ def test_every_flag_reaches_its_setting(tmp_path: Path) -> None:
     assert given == ProxySettings(
         upstream=URL,
         policy=Path("p.yaml"),
+        policy_name="llm/chat",
         host="::1",
         port=0,
         admin_host="127.0.0.1",
@@ -85,12 +87,22 @@ def test_the_environment_says_the_same_and_the_command_line_wins(
         settings()
 
 
+def test_what_nobody_said_in_the_environment_counts_as_not_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An empty value, and what Kubernetes sets for a Service that is called giveway."""
+    monkeypatch.setenv("GIVEWAY_PORT", "tcp://10.96.0.7:8080")
+    monkeypatch.setenv("GIVEWAY_POLICY", "")
+    assert settings("--upstream", URL) == ProxySettings(upstream=URL)
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         ((), "--upstream is missing"),
         (("--upstream", "localhost"), "--upstream localhost: it has to begin with http"),
         (("--upstream", URL, "--policy", "a", "--policy-document", "b"), "exclude each other"),
+        (("--upstream", URL, "--policy-name", "chat"), "give --policy or --policy-document"),
         (("--upstream", URL, "--engine-api-key-file", "/none"), "No such file"),
         (("--upstream", URL, "--log-level", "loud"), "give one of debug, info"),
         (("--upstream", URL, "--log-format", "xml"), "give json or text"),

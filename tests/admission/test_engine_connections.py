@@ -223,6 +223,28 @@ async def test_a_cut_plain_answer_is_cut_for_the_client(tmp_path: Path) -> None:
         assert server.metrics.progress("realtime").outcomes == {"engine_failed": 1}
 
 
+async def test_one_broken_stream_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    """An answer that breaks off in the middle says nothing about the engine: it stays in use."""
+
+    async def breaking(exchange: Exchange) -> None:
+        await exchange.send(stream_head() + chunked(chat_events(["a"])[:1])[:-5])
+        exchange.close()
+
+    async with (
+        ScriptedEngine(probes_first(breaking)) as engine,
+        running(engine.url, tmp_path) as server,
+    ):
+        async with await posted(server.data_url, chat_body(stream=True)) as client:
+            assert b"DONE" not in await client.read_until_close()
+        assert server.engine_up
+        engine.script = chatting()
+        assert (await ask(server.data_url, CHAT, chat_body())).status == 200
+        assert server.metrics.progress("realtime").outcomes == {
+            "engine_failed": 1,
+            "completed": 1,
+        }
+
+
 async def test_a_stream_cut_anywhere_passes_unchanged(tmp_path: Path) -> None:
     """All at once, in halves or byte by byte: the client gets the same body."""
     events = chat_events(["日本", "語", "🙂"])

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 from giveway_admission.serving import PortTakenError, Server
+from giveway_policy.faults import PolicyError
 
 from tests.admission.data_plane import CHAT, LOCAL, posted, running
-from tests.support.policies import policy, write_policy
+from tests.support.policies import policy, tenant, write_policy
 from tests.support.processes import GivewayProcess, Proxy
 from tests.support.raw_client import ask, chat_body
+from tests.support.scraping import parse_samples
 from tests.support.scripted_engine import ScriptedEngine, answering, chatting, silent
 from tests.support.vllm_answers import error_answer
 from tests.support.waiting import until
@@ -61,6 +63,38 @@ async def test_a_changed_policy_file_takes_effect(tmp_path: Path) -> None:
             what="the fault is counted",
         )
         assert server.statistics().seats == 7
+
+
+async def test_a_fault_that_stays_is_counted_once(tmp_path: Path) -> None:
+    """Another one that comes beside it does not make it a new one."""
+    bad = policy(algorithm="Coin")
+    async with (
+        ScriptedEngine(chatting()) as engine,
+        running(engine.url, tmp_path, policy()) as server,
+    ):
+        write_policy(tmp_path, bad)
+        await until(lambda: _rejected(server, "schema") == 1, what="the fault is counted")
+        write_policy(tmp_path, bad, tenant("x", maximum_class="nowhere"))
+        await until(lambda: _rejected(server, "meaning") == 1, what="the other one is, too")
+        assert _rejected(server, "schema") == 1
+
+
+def _rejected(server: Server, reason: str) -> float:
+    page = server.metrics.render().decode()
+    return parse_samples(page).value("giveway_policy_rejected_total", reason=reason)
+
+
+async def test_one_of_several_policies_is_chosen_by_name(tmp_path: Path) -> None:
+    """Without a name the start says which there are."""
+    several = policy(seats=3, name="one"), policy(seats=5, name="other")
+    settings = replace(
+        LOCAL, upstream="http://127.0.0.1:1", policy=write_policy(tmp_path, *several)
+    )
+    with pytest.raises(PolicyError, match=r"several SLOPolicies: one, other .*--policy-name"):
+        async with Server(settings):
+            pass
+    async with Server(replace(settings, policy_name="other")) as server:
+        assert server.statistics().seats == 5
 
 
 async def test_an_engine_that_asks_for_a_key_is_named_once(
