@@ -14,7 +14,7 @@ A source lifts to its own class, and never above its tenant's ceiling. Following
 client may send thousands of requests that wait for each other, and each costs a bounded look.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from giveway_scheduler.entries import Entry
 from giveway_scheduler.requests import Request, RequestKey
@@ -46,10 +46,13 @@ class Inheritance:
             self._waiters.setdefault(scope, {})[entry.key] = entry
         entry.lifted_by = self._best_source(entry)
         changed = [] if entry.lifted_by is None else [entry]
-        for above, target in self._downstream(entry):
-            for source in (above, above.lifted_by):
-                if _is_better(source, target):
-                    target.lifted_by = source
+        targets = self._downstream(entry)
+        if targets:
+            sources = sorted((entry, *self._upstream(entry)), key=_claim)[:2]
+            for target in targets:
+                best = sources[1] if sources[0] is target and sources[1:] else sources[0]
+                if _is_better(best, target):
+                    target.lifted_by = best
                     changed.append(target)
         return changed
 
@@ -58,12 +61,13 @@ class Inheritance:
         request = entry.request
         if not (request.name or request.waits_for):
             return []
-        targets = [target for _, target in self._downstream(entry)]
+        targets = self._downstream(entry)
+        sources = {entry, *self._upstream(entry)} if targets else set()
         _drop(self._named, _scopes(request, request.name), entry.key)
         _drop(self._waiters, _scopes(request, request.waits_for), entry.key)
         changed = []
         for target in targets:
-            if target.lifted_by is not None and target.lifted_by in (entry, entry.lifted_by):
+            if target.lifted_by in sources:
                 source = self._best_source(target)
                 if source is not target.lifted_by:
                     target.lifted_by = source
@@ -79,38 +83,20 @@ class Inheritance:
 
     def _best_source(self, target: Entry) -> Entry | None:
         """The highest of all that wait for the target, directly or through others."""
-        best: Entry | None = None
-        seen = {target.key}
-        below = [target]
-        while below:
-            entry = below.pop()
-            for waiter in self._waiters_of(entry):
-                if waiter.key in seen:
-                    continue
-                seen.add(waiter.key)
-                if len(seen) > MOST_FOLLOWED:
-                    return best
-                below.append(waiter)
-                if waiter.lift_class.rank < target.home_class.rank and (
-                    best is None or _claim(waiter) < _claim(best)
-                ):
-                    best = waiter
-        return best
+        lifting = [
+            source
+            for source in self._upstream(target)
+            if source.lift_class.rank < target.home_class.rank
+        ]
+        return min(lifting, key=_claim, default=None)
 
-    def _downstream(self, entry: Entry) -> Iterator[tuple[Entry, Entry]]:
-        """(waiter, waited-for) pairs from the entry down, each waited-for request once."""
-        seen = {entry.key}
-        above = [entry]
-        while above:
-            waiter = above.pop()
-            for target in self._targets_of(waiter):
-                if target.key in seen:
-                    continue
-                seen.add(target.key)
-                if len(seen) > MOST_FOLLOWED:
-                    return
-                yield waiter, target
-                above.append(target)
+    def _upstream(self, entry: Entry) -> list[Entry]:
+        """All that wait for the entry, directly or through others."""
+        return _followed(entry, self._waiters_of)
+
+    def _downstream(self, entry: Entry) -> list[Entry]:
+        """All that the entry waits for, directly or through others."""
+        return _followed(entry, self._targets_of)
 
     def _waiters_of(self, entry: Entry) -> Iterator[Entry]:
         for scope in _scopes(entry.request, entry.request.name):
@@ -119,6 +105,22 @@ class Inheritance:
     def _targets_of(self, entry: Entry) -> Iterator[Entry]:
         for scope in _scopes(entry.request, entry.request.waits_for):
             yield from self._named.get(scope, {}).values()
+
+
+def _followed(start: Entry, next_of: Callable[[Entry], Iterator[Entry]]) -> list[Entry]:
+    """What is reached from the start, without it, each once and at most `MOST_FOLLOWED`."""
+    seen = {start.key}
+    found: list[Entry] = []
+    frontier = [start]
+    while frontier:
+        for each in next_of(frontier.pop()):
+            if each.key not in seen:
+                seen.add(each.key)
+                found.append(each)
+                if len(found) == MOST_FOLLOWED:
+                    return found
+                frontier.append(each)
+    return found
 
 
 def _scopes(request: Request, name: str | None) -> Iterator[Scope]:

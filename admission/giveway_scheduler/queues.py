@@ -73,8 +73,8 @@ class Flow:
         """All that wait, in order of arrival."""
         self.prompts: list[tuple[int, int, Entry]] = []
         """FAIR_SHORTEST_FIRST: heap of (prompt tokens, order, entry) of those not late."""
-        self.late: OrderedDict[RequestKey, Entry] = OrderedDict()
-        """FAIR_SHORTEST_FIRST: the demoted ones, in order of arrival."""
+        self.late: list[tuple[int, Entry]] = []
+        """FAIR_SHORTEST_FIRST: heap of (order, entry) of the demoted ones."""
         self.service = 0.0
         """Weighted tokens, divided by the tenant's weight: ended requests, and estimates of those
         that run."""
@@ -195,14 +195,17 @@ class ClassQueue:
         self._resize(flow, len(flow.entries) + 1)
         self.bytes -= entry.request.size_bytes
         self.tokens -= entry.cost_tokens
-        if entry.is_late:
-            del flow.late[entry.key]
-        elif len(flow.prompts) > 2 * len(flow.entries) + SLACK:
+        most = 2 * len(flow.entries) + SLACK
+        if len(flow.prompts) > most:
             flow.prompts = [item for item in flow.prompts if _waits_on_time(item[2], flow)]
             heapify(flow.prompts)
+        if len(flow.late) > most:
+            flow.late = [item for item in flow.late if _waits_late(item[1], flow)]
+            heapify(flow.late)
         if not flow.entries:
             flow.stamp = 0
             flow.prompts.clear()
+            flow.late.clear()
             self._last = flow
             flow.is_held = False
         elif flow.is_held or self.order is Order.ARRIVAL:
@@ -225,7 +228,7 @@ class ClassQueue:
                 if entry is not None:
                     return entry
                 if ready[0][0] == 1:
-                    return next(iter(flow.late.values()))
+                    return self._longest_late(flow)
                 self._make_ready(flow)
         return None
 
@@ -280,7 +283,7 @@ class ClassQueue:
 
     def _enter_stage(self, flow: Flow, entry: Entry) -> None:
         if entry.is_late:
-            _insert_in_order(flow.late, entry)
+            heappush(flow.late, (entry.order, entry))
         else:
             heappush(flow.prompts, (entry.request.prompt_tokens, entry.order, entry))
 
@@ -297,10 +300,17 @@ class ClassQueue:
             ):
                 heappop(prompts)
                 entry.is_late = True
-                _insert_in_order(flow.late, entry)
+                heappush(flow.late, (entry.order, entry))
             else:
                 return entry
         return None
+
+    def _longest_late(self, flow: Flow) -> Entry:
+        """The oldest of a flow's late entries, of which there is at least one."""
+        late = flow.late
+        while not _waits_late(late[0][1], flow):
+            heappop(late)
+        return late[0][1]
 
     def _lift(self, flow: Flow) -> None:
         """Bring a flow that becomes active up to those that are: idle time earns no credit."""
@@ -344,6 +354,10 @@ class ClassQueue:
                 group_after[flow] = None
             if after > self._largest:
                 self._largest = after
+
+
+def _waits_late(entry: Entry, flow: Flow) -> bool:
+    return entry.flow is flow and entry.key in flow.entries and entry.is_late
 
 
 def _waits_on_time(entry: Entry, flow: Flow) -> bool:

@@ -135,11 +135,11 @@ class Scheduler:
             shortage = self._reservations.shortage(entry, now_s=now_s)
             if shortage is not None:
                 reason, wait_s = shortage
-                self._inheritance.leave(entry)
+                self._place(self._inheritance.leave(entry))
                 self._tenants.rest(entry.tenant)
                 hint_s = LONGEST_RETRY_S if math.isinf(wait_s) else wait_s
                 decisions.append(Reject(request=request, reason=reason, retry_after_s=hint_s))
-                return tuple(decisions)
+                return self._fill(decisions)
             self._reservations.reserve(entry, now_s=now_s)
         self._entries[request.key] = entry
         self._room.enter(entry)
@@ -419,6 +419,7 @@ class Scheduler:
         entry.tenant.release_held()
         self._room.enter(entry)
         self._place((entry,))
+        entry.deadline_s = _deadline_s(entry)
         self._room.watch(entry)
 
     def _remove(self, entry: Entry) -> None:

@@ -74,7 +74,9 @@ class StarvationMonitor:
 
     def may_promote(self, now_s: float) -> bool:
         """May one request of the boosted class overtake now?"""
-        return self.boosted is not None and self._promotions.wait_s(1.0, now_s=now_s) == 0.0
+        if self.boosted is None or now_s >= self._until_s:
+            return False
+        return self._promotions.wait_s(1.0, now_s=now_s) == 0.0
 
     def promote(self, now_s: float) -> None:
         """A request of the boosted class overtakes."""

@@ -46,7 +46,8 @@ class WaitingRoom:
         """Let the entry expire at its deadline if it still waits then."""
         deadlines = self._deadlines
         if len(deadlines) > 2 * self.count + SLACK:
-            deadlines[:] = [item for item in deadlines if _is_due_later(item)]
+            due = {item[1]: item for item in deadlines if _is_due_later(item)}
+            deadlines[:] = due.values()  # one each: a requeued entry may stand there twice
             heapify(deadlines)
         heappush(deadlines, (entry.deadline_s, entry.order, entry))
 
@@ -67,7 +68,8 @@ class WaitingRoom:
             return
         alarms = self._alarms
         if len(alarms) > 2 * self.count + SLACK:
-            alarms[:] = [item for item in alarms if _is_held_until(item)]
+            held = {item[3]: item for item in alarms if _is_held_until(item)}
+            alarms[:] = held.values()
             heapify(alarms)
         self._number += 1
         heappush(alarms, (at_s, self._number, queue, flow))

@@ -1,0 +1,136 @@
+"""What the state machine and the cost tests have found, each in its smallest form."""
+
+from dataclasses import replace
+
+import pytest
+from giveway_scheduler import (
+    AntiStarvation,
+    Dispatch,
+    DispatchReason,
+    Limits,
+    RequestKey,
+    Settings,
+    TenantSettings,
+)
+
+from tests.scheduler.driving import (
+    BATCH,
+    CLASSES,
+    REALTIME,
+    STANDARD,
+    Driver,
+    dispatched,
+    expired,
+    rejected,
+    request,
+    seats,
+    tenant,
+)
+
+PLAIN = Settings(classes=CLASSES, concurrency=seats(1), anti_starvation=None)
+
+
+def test_refused_newcomer_swallows_no_wake_up() -> None:
+    """H4: a tenant's bucket is full again just when another request is refused; the one that
+    waited for it goes in the same call."""
+    one_per_s = TenantSettings(limits=Limits(requests_per_s=1.0, request_burst=1.0))
+    closed = replace(REALTIME, limits=Limits(requests_per_s=0.0))
+    driver = Driver(
+        replace(
+            PLAIN,
+            classes=(closed, STANDARD, BATCH),
+            tenants={tenant("slow"): one_per_s},
+            concurrency=seats(10),
+        )
+    )
+    driver.offer(request(1, 2, tenant=tenant("slow")), request(2, 2, tenant=tenant("slow")))
+    driver.now_s = 1.0
+    decisions = driver.offer(request(3, 0))
+    assert rejected(decisions) == [3]
+    assert dispatched(decisions) == [2]
+
+
+def test_boost_ends_also_while_nobody_waits() -> None:
+    """H10: an hour after the boost, a newcomer of that class is not promoted."""
+    driver = Driver(replace(PLAIN, anti_starvation=AntiStarvation(), batch_token_floor_ratio=0.0))
+    driver.offer(request(1), request(2, 2))
+    driver.until(75.0)
+    assert driver.statistics().classes[2].boosted
+    driver.finish(1)
+    driver.finish(2)
+    driver.now_s = 3600.0
+    (decision,) = driver.offer(request(3, 2))
+    assert isinstance(decision, Dispatch)
+    assert decision.reason is DispatchReason.IMMEDIATE
+
+
+def test_lift_ends_with_the_one_in_the_middle() -> None:
+    """A9: 1 waits for 2, 2 waits for 3. Without 2 nobody waits for 3 any more, though 1 lives."""
+    driver = Driver(PLAIN)
+    driver.offer(
+        request(0),
+        request(1, waits_for="middle", workflow="w", tenant=tenant("a")),
+        request(2, name="middle", waits_for="last", workflow="w", tenant=tenant("b")),
+        request(3, 2, name="last", workflow="w", tenant=tenant("c")),
+    )
+    assert [each.queued for each in driver.statistics().classes] == [3, 0, 0]
+    driver.cancel(2)
+    assert [each.queued for each in driver.statistics().classes] == [1, 0, 1]
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 2, 1), (1, 3, 2), (2, 1, 3)])
+def test_lift_does_not_depend_on_who_comes_first(order: tuple[int, ...]) -> None:
+    """A9: the middle one could lift nobody (its tenant's ceiling is low), who waits for it can."""
+    chain = {
+        1: request(1, 0, waits_for="middle", workflow="w", tenant=tenant("a")),
+        2: request(2, 1, name="middle", waits_for="last", workflow="w", ceiling_rank=2),
+        3: request(3, 2, name="last", workflow="w", tenant=tenant("c")),
+    }
+    driver = Driver(PLAIN)
+    driver.offer(request(0), *(chain[key] for key in order))
+    assert [each.queued for each in driver.statistics().classes] == [3, 0, 0]
+
+
+def test_requeued_entry_follows_the_new_time_to_live() -> None:
+    """A6: it was at the engine when the class's time to live changed from 3,600 s to 5 s."""
+    driver = Driver(PLAIN)
+    driver.offer(request(1, 2))
+    driver.configure(replace(PLAIN, classes=(REALTIME, STANDARD, replace(BATCH, time_to_live_s=5))))
+    driver.set_engine_available(False)
+    driver.requeue(1)
+    assert driver.scheduler.next_event_s() == 5.0
+    assert expired(driver.at(5.0)) == [1]
+
+
+def test_requeueing_again_and_again_keeps_one_deadline() -> None:
+    """A6: an engine that flaps 1,000 times leaves no heap of 1,000 deadlines."""
+    driver = Driver(PLAIN)
+    driver.offer(request(1, 2))
+    for _ in range(1000):
+        driver.set_engine_available(False)
+        driver.requeue(1)
+        driver.set_engine_available(True)
+    assert len(driver.scheduler._room._deadlines) < 100
+
+
+def test_demoted_entries_go_oldest_first() -> None:
+    """All are late after 5 s: they go in order of arrival, whatever their prompts."""
+    driver = Driver(PLAIN)
+    driver.offer(request(0, 1))
+    for key, tokens in enumerate((900, 20, 500, 70, 300), start=1):
+        driver.offer(request(key, 1, prompt_tokens=tokens))
+    driver.now_s = 5.0
+    driver.cancel(3)
+    assert driver.serve() == [0, 1, 2, 4, 5]
+
+
+def test_alarms_of_one_flow_do_not_pile_up() -> None:
+    """H3: 1,000 of a limited tenant's requests leave at one instant; its flow has one alarm."""
+    one_per_s = TenantSettings(limits=Limits(requests_per_s=1.0, request_burst=1.0))
+    driver = Driver(replace(PLAIN, tenants={tenant("slow"): one_per_s}, concurrency=seats(10)))
+    for key in range(1002):
+        driver.offer(request(key, 2, tenant=tenant("slow")))
+    for key in range(1, 1001):
+        driver.cancel(key)
+    assert len(driver.scheduler._room._alarms) < 100
+    assert dispatched(driver.until(1.0)) == [RequestKey(1001)]
