@@ -80,10 +80,10 @@ def test_lift_ends_with_the_one_in_the_middle() -> None:
 
 @pytest.mark.parametrize("order", [(1, 2, 3), (3, 2, 1), (1, 3, 2), (2, 1, 3)])
 def test_lift_does_not_depend_on_who_comes_first(order: tuple[int, ...]) -> None:
-    """A9: the middle one could lift nobody (its tenant's ceiling is low), who waits for it can."""
+    """A9: the middle one may lift nobody (its ceiling is the lowest), who waits for it may."""
     chain = {
         1: request(1, 0, waits_for="middle", workflow="w", tenant=tenant("a")),
-        2: request(2, 1, name="middle", waits_for="last", workflow="w", ceiling_rank=2),
+        2: request(2, 0, name="middle", waits_for="last", workflow="w", ceiling_rank=2),
         3: request(3, 2, name="last", workflow="w", tenant=tenant("c")),
     }
     driver = Driver(PLAIN)
