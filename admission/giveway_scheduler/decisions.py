@@ -53,7 +53,8 @@ class Dispatch:
     """The class in which it is served: higher than the request's own if it was lifted."""
     waited_s: float
     priority: int
-    """To be forwarded as vLLM's priority: lower goes first."""
+    """To be forwarded as vLLM's priority: lower goes first. It is `rank`, or 0 for a request that
+    was let through a closed prompt gate: the engine must not hold it behind the same prompts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,8 @@ class Reject:
     request: Request
     reason: RejectReason
     retry_after_s: float
-    """When a retry has a chance: at least this long from now."""
+    """When a retry has a chance: this long from now at the earliest. Exact for a limit, and then as
+    long as it takes; 60 where nothing ever passes; an estimate of 1 to 60 for a full queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

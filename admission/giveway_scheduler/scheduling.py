@@ -23,7 +23,6 @@ call's own change, then dispatches for as long as a request may go.
 
 import math
 import random
-from collections.abc import Iterable
 
 from giveway_scheduler.checking import check_settings
 from giveway_scheduler.classes import ServiceClass, follow_classes
@@ -35,6 +34,7 @@ from giveway_scheduler.gating import PromptGate
 from giveway_scheduler.inheriting import Inheritance
 from giveway_scheduler.making_room import make_room
 from giveway_scheduler.picking import make_picker
+from giveway_scheduler.placing import Placer
 from giveway_scheduler.preempting import Preemption
 from giveway_scheduler.reporting import class_statistics, quota, tenant_statistics
 from giveway_scheduler.requests import Request, RequestKey, TenantName, Usage
@@ -46,7 +46,7 @@ from giveway_scheduler.settings import Preemption as PreemptionSetting
 from giveway_scheduler.starving import StarvationMonitor
 from giveway_scheduler.statistics import Quota, Statistics
 from giveway_scheduler.tenancy import Tenant, Tenants
-from giveway_scheduler.waiting import WaitingRoom
+from giveway_scheduler.waiting import WaitingRoom, deadline_s
 
 
 class Scheduler:
@@ -72,6 +72,7 @@ class Scheduler:
         self._room = WaitingRoom()
         self._tenants = Tenants(settings, forget=self._forget_tenant)
         self._reservations = Reservations(settings)
+        self._placer = Placer(self._room, self._reservations, self._tenants)
         self._seats = Seats(settings.concurrency, now_s=now_s)
         self._gate = PromptGate(settings.concurrency)
         self._starvation = StarvationMonitor(settings.anti_starvation, now_s=now_s)
@@ -102,7 +103,7 @@ class Scheduler:
         former, self._settings = self._settings, settings
         self._classes = follow_classes(settings, self._classes, now_s=now_s)
         self._reservations.configure(settings)
-        self._leave_gone_classes()
+        self._placer.leave_gone_classes(self._entries.values(), self._classes)
         self._tenants.configure(settings, now_s=now_s)
         self._seats.configure(settings.concurrency, self._classes)
         self._gate.configure(settings.concurrency)
@@ -114,8 +115,9 @@ class Scheduler:
                     self._picker.arrived(entry, now_s=entry.offered_s)
         self._follow_algorithm()
         self._follow_preemption()
-        self._place(self._inheritance.refresh(self._entries.values()))
-        self._follow_times_to_live()
+        relatives = self._inheritance.refresh(self._entries.values())
+        self._placer.move(relatives, now_s=now_s)
+        self._room.follow_times_to_live(self._entries.values())
         self._expire(decisions)
         return self._fill(decisions)
 
@@ -127,15 +129,12 @@ class Scheduler:
         entry = self._admit(request)
         relatives = self._inheritance.join(entry)
         if entry.lifted_by is not None:
-            own_tenant = entry.tenant
-            self._stand_in(entry)
-            if entry.tenant is not own_tenant:
-                self._tenants.rest(own_tenant)
+            self._placer.put(entry, now_s=now_s)
         if entry.service_class.settings.over_limit is OverLimit.REJECT:
             shortage = self._reservations.shortage(entry, now_s=now_s)
             if shortage is not None:
                 reason, wait_s = shortage
-                self._place(self._inheritance.leave(entry))
+                self._placer.move(self._inheritance.leave(entry), now_s=now_s)
                 self._tenants.rest(entry.tenant)
                 hint_s = LONGEST_RETRY_S if math.isinf(wait_s) else wait_s
                 decisions.append(Reject(request=request, reason=reason, retry_after_s=hint_s))
@@ -144,7 +143,7 @@ class Scheduler:
         self._entries[request.key] = entry
         self._room.enter(entry)
         if relatives:
-            self._place(relatives)
+            self._placer.move(relatives, now_s=now_s)
         self._picker.arrived(entry, now_s=now_s)
         self._fill(decisions, newcomer=entry)
         if entry.is_waiting and self._keep_in_bounds(entry, decisions):
@@ -289,7 +288,7 @@ class Scheduler:
         entry.cost_tokens = self._reservations.cost_tokens(
             request, per_answer_tokens=service_class.estimate.tokens
         )
-        entry.deadline_s = _deadline_s(entry)
+        entry.deadline_s = deadline_s(entry)
         return entry
 
     def _keep_in_bounds(self, newcomer: Entry, decisions: list[Decision]) -> bool:
@@ -418,8 +417,7 @@ class Scheduler:
         self._dispatcher.take_back(entry, now_s=self._now_s)
         entry.tenant.release_held()
         self._room.enter(entry)
-        self._place((entry,))
-        entry.deadline_s = _deadline_s(entry)
+        self._placer.move((entry,), now_s=self._now_s)
         self._room.watch(entry)
 
     def _remove(self, entry: Entry) -> None:
@@ -433,47 +431,13 @@ class Scheduler:
         self._picker.ended(entry, now_s=self._now_s, is_finished=is_finished)
         relatives = self._inheritance.leave(entry)
         if relatives:
-            self._place(relatives)
+            self._placer.move(relatives, now_s=self._now_s)
         entry.tenant.release_held()
         self._tenants.rest(entry.tenant)
 
     def _forget_tenant(self, tenant: Tenant) -> None:
         for service_class in self._classes:
             service_class.queue.forget(tenant.name)
-
-    # Standing in another's place (A9)
-
-    def _place(self, entries: Iterable[Entry]) -> None:
-        """Move waiting entries to the class and tenant that they are served in by now.
-
-        A dispatched one stays where it is charged; only what it waits for is still moved.
-        """
-        for entry in entries:
-            source = entry.lifted_by
-            service_class = entry.home_class if source is None else source.lift_class
-            name = entry.request.tenant if source is None else source.request.tenant
-            if not entry.is_waiting or (
-                entry.service_class is service_class and entry.tenant.name == name
-            ):
-                continue
-            former = entry.tenant
-            self._room.leave(entry)
-            had_paid = entry.class_budget is not None
-            self._reservations.withdraw(entry, now_s=self._now_s)
-            self._stand_in(entry)
-            if had_paid or service_class.settings.over_limit is OverLimit.REJECT:
-                self._reservations.reserve(entry, now_s=self._now_s)
-            self._room.enter(entry)
-            former.release_held()
-            self._tenants.rest(former)
-
-    def _stand_in(self, entry: Entry) -> None:
-        """Put the entry in the place of its source, or in its own if it has none."""
-        source = entry.lifted_by
-        entry.service_class = entry.home_class if source is None else source.lift_class
-        entry.is_late = False
-        name = entry.request.tenant if source is None else source.request.tenant
-        entry.tenant = self._tenants.get(name, now_s=self._now_s)
 
     # Following new settings
 
@@ -499,42 +463,3 @@ class Scheduler:
                 self._picker.order_of(service_class),
                 target_s=service_class.settings.first_token_target_s,
             )
-
-    def _leave_gone_classes(self) -> None:
-        """What a class that is gone has waiting or running belongs to the lowest class now."""
-        lowest, stays = self._classes[-1], set(self._classes)
-        for entry in self._entries.values():
-            if entry.home_class not in stays:
-                entry.home_class = lowest
-            if entry.lift_class not in stays:
-                entry.lift_class = lowest
-            if entry.service_class in stays:
-                continue
-            if entry.is_waiting:
-                self._room.leave(entry)
-                entry.is_late = False
-                entry.service_class = lowest
-                self._room.enter(entry)
-            else:
-                entry.service_class.running -= 1
-                lowest.running += 1
-                lowest.unprefilled += entry.unprefilled_tokens > 0
-                entry.service_class = lowest
-                entry.flow = lowest.queue.flow_of(entry.tenant)
-
-    def _follow_times_to_live(self) -> None:
-        for service_class in self._classes:
-            for entry in service_class.queue.entries.values():
-                deadline_s = _deadline_s(entry)
-                if deadline_s != entry.deadline_s:
-                    entry.deadline_s = deadline_s
-                    self._room.watch(entry)
-
-
-def _deadline_s(entry: Entry) -> float:
-    """When the entry expires: by its class's time to live, or its client's if that is shorter."""
-    time_to_live_s = entry.home_class.settings.time_to_live_s
-    patience_s = entry.request.patience_s
-    if patience_s is not None and patience_s < time_to_live_s:
-        time_to_live_s = max(patience_s, 0.0)
-    return entry.offered_s + time_to_live_s

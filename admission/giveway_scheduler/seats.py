@@ -46,7 +46,10 @@ class Seats:
         self._changed_s = now_s
         self._reached_s: float | None = None
         """Since when a lowered limit has been known to be too low. None: it was not reached."""
-        self._set_limit(concurrency.seats)
+        self.limit = concurrency.seats
+        """Seats of everybody together."""
+        self.lower_limit = max(1, concurrency.seats - concurrency.reserved_seats)
+        """Seats of all classes but the first together."""
         self.batch_limit = concurrency.batch_maximum
         self.running = 0
         self.lower_running = 0
@@ -142,6 +145,4 @@ class Seats:
 
     def _set_limit(self, limit: int) -> None:
         self.limit = limit
-        """Seats of everybody together."""
         self.lower_limit = max(1, limit - self._concurrency.reserved_seats)
-        """Seats of all classes but the first together."""

@@ -5,6 +5,7 @@ counts and times to live can't disagree with what is queued.
 """
 
 import math
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
 from giveway_scheduler.entries import Entry
@@ -60,6 +61,15 @@ class WaitingRoom:
                 return item[2]
         return None
 
+    def follow_times_to_live(self, entries: Iterable[Entry]) -> None:
+        """Give entries the deadline that their class's settings say by now."""
+        for entry in entries:
+            at_s = deadline_s(entry)
+            if at_s != entry.deadline_s:
+                entry.deadline_s = at_s
+                if entry.is_waiting:
+                    self.watch(entry)
+
     def hold_until(self, at_s: float, queue: ClassQueue, flow: Flow) -> None:
         """Leave the flow out until its tenant's bucket has enough, at the latest until `at_s`."""
         queue.hold(flow)
@@ -93,6 +103,15 @@ class WaitingRoom:
         if alarms and (not deadlines or alarms[0][0] < deadlines[0][0]):
             return alarms[0][0]
         return deadlines[0][0] if deadlines else None
+
+
+def deadline_s(entry: Entry) -> float:
+    """When the entry expires: by its class's time to live, or its client's if that is shorter."""
+    time_to_live_s = entry.home_class.settings.time_to_live_s
+    patience_s = entry.request.patience_s
+    if patience_s is not None and patience_s < time_to_live_s:
+        time_to_live_s = max(patience_s, 0.0)
+    return entry.offered_s + time_to_live_s
 
 
 def _is_due_later(item: tuple[float, int, Entry]) -> bool:

@@ -118,6 +118,19 @@ def test_requests_of_a_class_that_is_gone_go_to_the_lowest() -> None:
     assert driver.statistics().classes[1].running == 0
 
 
+def test_running_request_of_a_gone_class_leaves_no_credit_behind() -> None:
+    """D11: all it uses is charged in the lowest class, with nothing of its estimate taken off:
+    its tenant has had 5,000 tokens, so the other one's turns come first."""
+    driver = Driver(settings(concurrency=seats(1), anti_starvation=None))
+    driver.offer(request(0, 1, prompt_tokens=5000))
+    driver.configure(replace(driver.settings, classes=(REALTIME, BATCH)))
+    driver.offer(*(request(key, 1) for key in (1, 2)))
+    driver.offer(*(request(key, 1, tenant=tenant("other")) for key in (3, 4)))
+    driver.finish(0)
+    assert driver.statistics().classes[1].served_tokens == 5000.0
+    assert driver.serve() == [3, 4, 1, 2]
+
+
 def test_class_that_comes_back_starts_afresh() -> None:
     """D11: removed and added again with other limits: no stale counters."""
     drained = replace(STANDARD, limits=Limits(requests_per_s=0.001))

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from giveway_scheduler import Settings, TenantSettings
+from giveway_scheduler import Limits, Settings, TenantSettings
 
 from tests.scheduler.driving import REALTIME, Driver, dispatched, request, seats, tenant
 
@@ -117,8 +117,6 @@ def test_request_undone_by_the_engine_is_not_charged() -> None:
 
 def test_tenant_at_its_limit_saves_up_no_turns() -> None:
     """A tenant that its own limit of one seat held back is not served in a row afterwards."""
-    from giveway_scheduler import Limits
-
     driver = driver_of_one_class(
         seat_count=4, tenants={A: TenantSettings(limits=Limits(in_flight=1))}
     )
@@ -144,8 +142,6 @@ def test_tenants_come_and_go_without_end() -> None:
 
 def test_named_tenants_are_never_forgotten() -> None:
     """G01: a drained bucket survives any number of other tenants."""
-    from giveway_scheduler import Limits
-
     driver = driver_of_one_class(
         seat_count=100,
         idle_tenants=1,
