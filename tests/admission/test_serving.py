@@ -90,7 +90,9 @@ async def test_one_of_several_policies_is_chosen_by_name(tmp_path: Path) -> None
     settings = replace(
         LOCAL, upstream="http://127.0.0.1:1", policy=write_policy(tmp_path, *several)
     )
-    with pytest.raises(PolicyError, match=r"several SLOPolicies: one, other .*--policy-name"):
+    with pytest.raises(
+        PolicyError, match=r"several SLOPolicies: llm/one, llm/other .*--policy-name"
+    ):
         async with Server(settings):
             pass
     async with Server(replace(settings, policy_name="other")) as server:
@@ -115,7 +117,11 @@ async def test_an_engine_that_asks_for_a_key_is_named_once(
 @pytest.mark.slow
 async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     """The first drains and would wait for the running answer; the second cuts it. Exit code 0."""
-    async with ScriptedEngine(silent()) as engine, Proxy(engine.url, logs=tmp_path) as proxy:
+    one_seat = write_policy(tmp_path, policy(seats=1))
+    async with (
+        ScriptedEngine(silent()) as engine,
+        Proxy(engine.url, logs=tmp_path, policy=one_seat) as proxy,
+    ):
         client = await posted(proxy.url)
         await until(lambda: engine.busy == 1, what="one runs")
         proxy.signal(signal.SIGTERM)
@@ -131,6 +137,7 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
 
 
 async def _refused(url: str) -> bool:
+    """Whether a newcomer hears that the proxy ends; before that it hears that its wait is over."""
     answer = await ask(url, CHAT, chat_body(max_tokens=1), headers={"X-Giveway-Timeout-Ms": "1"})
     return answer.error["code"] == "draining"
 
