@@ -76,7 +76,7 @@ async def run_demo(settings: DemoSettings, view: DemoView) -> DemoResult:
             seed=settings.seed,
             limits=stage.limits,
         )
-        await _while_alive(stage.children, _run_both(settings, stage, plan, view, traffic))
+        await _run_both(settings, stage, plan, view, traffic)
         notes = await _notes(stage, traffic)
     picture = _picture(settings, traffic, stage)
     return DemoResult(
@@ -98,6 +98,8 @@ async def _run_both(
     traffic: DemoTraffic,
 ) -> None:
     async def load(run: Run) -> None:
+        assert run.client is not None
+
         def started(zero_s: float) -> None:
             run.zero_s = zero_s
 
@@ -117,15 +119,14 @@ async def _run_both(
                 f"{len(plan)} requests to each of two equal engines, one behind giveway",
                 lasts_s=settings.window_s,
             )
-            async with asyncio.TaskGroup() as group:
-                group.create_task(load(stage.direct))
-                group.create_task(load(stage.giveway))
+            await _while_alive(stage.children, load(stage.direct), load(stage.giveway))
         else:
             view.phase(f"{len(plan)} requests directly", lasts_s=settings.window_s)
-            await load(stage.direct)
+            await _while_alive(stage.children, load(stage.direct))
             await asyncio.sleep(SETTLE_S)
+            await stage.open_giveway()
             view.phase("the same through giveway", lasts_s=settings.window_s)
-            await load(stage.giveway)
+            await _while_alive(stage.children, load(stage.giveway))
     finally:
         shower.cancel()
         await asyncio.gather(shower, return_exceptions=True)
@@ -150,20 +151,24 @@ def _picture(settings: DemoSettings, traffic: DemoTraffic, stage: Stage) -> Demo
     )
 
 
-async def _while_alive(children: Sequence[Child], work: Coroutine[None, None, None]) -> None:
-    """Do the work; `ChildError` as soon as a child ends before it."""
-    task = asyncio.create_task(work)
+async def _while_alive(children: Sequence[Child], *loads: Coroutine[None, None, None]) -> None:
+    """Do the loads together; `ChildError` as soon as a child ends before them."""
+
+    async def all_loads() -> None:
+        await asyncio.gather(*loads)
+
+    work = asyncio.create_task(all_loads())
     watchers = [asyncio.create_task(child.failed()) for child in children]
     try:
-        done, _ = await asyncio.wait({task, *watchers}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({work, *watchers}, return_when=asyncio.FIRST_COMPLETED)
+        for watcher in watchers:
+            if watcher.done():
+                watcher.result()
+        await work
     finally:
-        for each in (task, *watchers):
+        for each in (work, *watchers):
             each.cancel()
-        await asyncio.gather(task, *watchers, return_exceptions=True)
-    for watcher in watchers:
-        if watcher in done:
-            watcher.result()
-    await task
+        await asyncio.gather(work, *watchers, return_exceptions=True)
 
 
 async def _notes(stage: Stage, traffic: DemoTraffic) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ stopped again when the stage is left, whatever happens.
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -100,7 +100,8 @@ class Run:
     """One of the two runs, readable while it goes on."""
 
     name: str
-    client: LoadClient
+    client: LoadClient | None
+    """None: what it would talk to is not started yet."""
     record: list[Measured] = field(default_factory=list)
     zero_s: float | None = None
     """`time.monotonic` at its start. None: not started."""
@@ -125,6 +126,20 @@ class Stage:
     limits: Limits
     children: list[Child]
     emulators: list[Target]
+    open_giveway: Callable[[], Awaitable[None]]
+    """Start giveway and give its run a client. It is started only for its own run: load that goes
+    past it, to an engine that it believes to have for itself, is not what it is there for."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed:
+    """What is known of the engine before the load."""
+
+    target: Target
+    scale: TextScale
+    work_per_s: float
+    limits: Limits
     notes: tuple[str, ...] = ()
 
 
@@ -138,7 +153,44 @@ async def set_stage(
                 stage = await _emulated_stage(settings, emulated, traffic, stack, view)
             case Upstream() as upstream:
                 stage = await _upstream_stage(settings, upstream, traffic, stack, view)
+        if stage.together:
+            await stage.open_giveway()
         yield stage
+
+
+def _make_stage(
+    stack: AsyncExitStack,
+    settings: DemoSettings,
+    *,
+    probed: Probed,
+    engines: list[Child],
+    behind: str,
+    key_file: Path | None = None,
+) -> Stage:
+    """`behind` is the engine that giveway stands before."""
+    prompts = PromptWriter(probed.scale, seed=settings.seed)
+    target = probed.target
+
+    async def open_giveway() -> None:
+        proxy = await stack.enter_async_context(_proxy(behind, settings, key_file=key_file))
+        stage.children.append(proxy)
+        own = Target.parse(proxy.ready.group(1), model=target.model, api=target.api)
+        stage.giveway.client = LoadClient(
+            own, prompts=PromptWriter(probed.scale, seed=settings.seed)
+        )
+
+    stage = Stage(
+        direct=Run(name="direct", client=LoadClient(target, prompts=prompts)),
+        giveway=Run(name="giveway", client=None),
+        together=len(engines) > 1,
+        work_per_s=probed.work_per_s,
+        limits=probed.limits,
+        children=list(engines),
+        emulators=[Target.parse(each.ready.group(1), model=EMULATED_MODEL) for each in engines],
+        open_giveway=open_giveway,
+        notes=probed.notes,
+    )
+    return stage
 
 
 async def _emulated_stage(
@@ -152,7 +204,6 @@ async def _emulated_stage(
     engines = [_emulator(emulated) for _ in range(1 if settings.in_turn else 2)]
     await asyncio.gather(*(stack.enter_async_context(engine) for engine in engines))
     urls = [engine.ready.group(1) for engine in engines]
-    proxy = await stack.enter_async_context(_proxy(urls[-1], settings))
     target, scale = await measure_text_scale(Target.parse(urls[0], model=EMULATED_MODEL))
     pod = PODS[emulated.pod]
     engine_limits = EngineLimits(
@@ -164,14 +215,12 @@ async def _emulated_stage(
     capacity = model_capacity(
         pod, engine_limits, mixed_requests(traffic, seed=settings.seed, limits=limits)
     )
-    return Stage(
-        direct=_run("direct", target, target.address, scale, settings),
-        giveway=_run("giveway", target, proxy.ready.group(1), scale, settings),
-        together=not settings.in_turn,
-        work_per_s=capacity,
-        limits=limits,
-        children=[*engines, proxy],
-        emulators=[Target.parse(url, model=EMULATED_MODEL) for url in urls],
+    return _make_stage(
+        stack,
+        settings,
+        probed=Probed(target=target, scale=scale, work_per_s=capacity, limits=limits),
+        engines=engines,
+        behind=urls[-1],
     )
 
 
@@ -188,9 +237,6 @@ async def _upstream_stage(
     named = Target.parse(upstream.url, model=model, api_key=key)
     target, scale = await measure_text_scale(named)
     limits = await fitting_limits(target, upstream.limits)
-    proxy = await stack.enter_async_context(
-        _proxy(target.address, settings, key_file=upstream.api_key_file)
-    )
     client = LoadClient(target, prompts=PromptWriter(scale, seed=settings.seed))
 
     async def capacity_with(narrowed: Limits) -> float:
@@ -213,15 +259,13 @@ async def _upstream_stage(
             f"of what they are, so that about {FEWEST_REQUESTS} requests fit a run."
         )
         notes = (note,)
-    return Stage(
-        direct=_run("direct", target, target.address, scale, settings),
-        giveway=_run("giveway", target, proxy.ready.group(1), scale, settings),
-        together=False,
-        work_per_s=capacity,
-        limits=limits,
-        children=[proxy],
-        emulators=[],
-        notes=notes,
+    return _make_stage(
+        stack,
+        settings,
+        probed=Probed(target=target, scale=scale, work_per_s=capacity, limits=limits, notes=notes),
+        engines=[],
+        behind=target.address,
+        key_file=upstream.api_key_file,
     )
 
 
@@ -245,13 +289,6 @@ async def _shown(view: PhaseView, work: Coroutine[None, None, float]) -> float:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-def _run(name: str, target: Target, url: str, scale: TextScale, settings: DemoSettings) -> Run:
-    """Through giveway the engine's key is giveway's to send, not the client's."""
-    key = target.api_key if url == target.address else None
-    own = Target.parse(url, model=target.model, api=target.api, api_key=key)
-    return Run(name=name, client=LoadClient(own, prompts=PromptWriter(scale, seed=settings.seed)))
 
 
 def _emulator(emulated: Emulated) -> Child:

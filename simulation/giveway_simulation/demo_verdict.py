@@ -9,7 +9,11 @@ from giveway_simulation.demo_figures import ClassFigures, Latency, RunFigures
 from giveway_simulation.demo_load import DemoClass
 
 _POINTS = 0.02
-"""Attainment that differs by less is called the same: a few requests of a short run."""
+"""Attainment that differs by less is called the same."""
+_STANDARD_ERRORS = 2.0
+"""And by less than so many standard errors: a few requests of a short run."""
+_FASTER = 2.0
+"""Where a target is out of reach anyway, a p95 that is shorter by this factor is a gain too."""
 _TOKENS_KEPT = 0.95
 
 
@@ -34,13 +38,11 @@ def judge(direct: RunFigures, giveway: RunFigures, classes: Sequence[DemoClass])
     """Compare two runs of the same plan; both figures are in the order of `classes`."""
     triples = list(zip(classes, direct.classes, giveway.classes, strict=True))
     targeted = [triple for triple in triples if triple[0].first_token_target_s is not None]
-    differences = [
-        (with_it.attainment or 0.0) - (without.attainment or 0.0)
-        for _, without, with_it in targeted
-    ]
     kept = giveway.tokens_per_s / direct.tokens_per_s if direct.tokens_per_s else 1.0
-    gained = any(difference >= _POINTS for difference in differences)
-    lost = any(difference <= -_POINTS for difference in differences) or kept < _TOKENS_KEPT
+    gained = any(_is_better(with_it, without) for _, without, with_it in targeted)
+    lost = kept < _TOKENS_KEPT or any(
+        _is_better(without, with_it) for _, without, with_it in targeted
+    )
     match gained, lost:
         case True, False:
             won, opening = Won.YES, "Through giveway "
@@ -57,6 +59,21 @@ def judge(direct: RunFigures, giveway: RunFigures, classes: Sequence[DemoClass])
     ):
         parts.append("The engine was not full, so nothing had to give way: try a higher --load.")
     return Verdict(won=won, sentence=" ".join(parts))
+
+
+def _is_better(one: ClassFigures, other: ClassFigures) -> bool:
+    """Did clearly more of its requests come in time, or, at no cost there, much faster?"""
+    if not one.judged or not other.judged:
+        return False
+    pooled = (one.in_time + other.in_time) / (one.judged + other.judged)
+    error = math.sqrt(pooled * (1 - pooled) * (1 / one.judged + 1 / other.judged))
+    margin = max(_POINTS, _STANDARD_ERRORS * error)
+    difference = one.in_time / one.judged - other.in_time / other.judged
+    if abs(difference) >= margin:
+        return difference > 0
+    if one.p95 is None or other.p95 is None:
+        return False
+    return one.p95.value_s * _FASTER <= other.p95.value_s and pooled < 1 - _POINTS
 
 
 def _latency_clause(demo_class: DemoClass, direct: ClassFigures, giveway: ClassFigures) -> str:

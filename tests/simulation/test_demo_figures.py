@@ -111,21 +111,23 @@ def test_broken_requests_are_counted_with_their_first_reason() -> None:
     assert latency(figures.classes[0].p99) == "never"
 
 
-def figures_of(attainment: float, *, batch: float, total: float) -> RunFigures:
+def figures_of(
+    attainment: float, *, batch: float, total: float, judged: int = 1000, p95_s: float = 0.3
+) -> RunFigures:
     def one(in_time: int, tokens_per_s: float) -> ClassFigures:
         return ClassFigures(
-            judged=1000,
+            judged=judged,
             in_time=in_time,
             unanswered=0,
             p50=Latency(value_s=0.1, at_least=False),
-            p95=Latency(value_s=0.3, at_least=False),
+            p95=Latency(value_s=p95_s, at_least=False),
             p99=Latency(value_s=0.5, at_least=False),
             tokens_per_s=tokens_per_s,
             finished=1,
         )
 
     return RunFigures(
-        classes=(one(round(attainment * 1000), 10.0), one(1000, batch)),
+        classes=(one(round(attainment * judged), 10.0), one(judged, batch)),
         tokens_per_s=total,
         gap_p50_s=None,
         gap_p99_s=None,
@@ -144,6 +146,8 @@ def figures_of(attainment: float, *, batch: float, total: float) -> RunFigures:
         ((0.99, 9000, 27000), (0.99, 9000, 27000), Won.NOTHING, "The engine was not full"),
         ((0.60, 9000, 27000), (0.60, 9000, 27000), Won.NOTHING, "Nothing was won"),
         ((0.60, 9000, 27000), (0.30, 9000, 27000), Won.NOTHING, "Nothing was won"),
+        ((0.60, 9000, 27000), (0.63, 9000, 27000), Won.NOTHING, "Nothing was won"),
+        ((0.60, 9000, 27000), (0.66, 9000, 27000), Won.YES, "66.0 %"),
         ((0.60, 9000, 27000), (0.61, 9000, 27000), Won.NOTHING, "Nothing was won"),
         ((0.60, 0, 0), (0.90, 100, 100), Won.YES, "100 tokens/s"),
     ],
@@ -162,6 +166,17 @@ def test_the_verdict_says_what_the_figures_say(
     )
     assert verdict.won is won
     assert says in verdict.sentence
+
+
+def test_where_the_target_is_out_of_reach_a_much_shorter_wait_is_a_gain() -> None:
+    """A slow engine: nobody within the target, p95 2.4 s instead of 21 s. One of 25 requests more
+    or less is noise, neither gain nor loss."""
+    direct = figures_of(0.12, batch=1, total=100, judged=25, p95_s=21.0)
+    giveway = figures_of(0.08, batch=1, total=100, judged=25, p95_s=2.4)
+    assert judge(direct, giveway, [CHAT, BATCH]).won is Won.YES
+    assert judge(giveway, direct, [CHAT, BATCH]).won is Won.NOTHING
+    same = figures_of(0.08, batch=1, total=100, judged=25, p95_s=21.0)
+    assert judge(direct, same, [CHAT, BATCH]).won is Won.NOTHING
 
 
 @pytest.mark.parametrize(
