@@ -1,0 +1,116 @@
+"""How is the admin port listened on, so that nobody holds its connections for ever?
+
+aiohttp waits an hour for a request that never comes to its end, and for ever for a client that
+reads nothing of its answer. Each such connection takes one of the file descriptors that clients of
+the data port need. So between the socket and aiohttp stands a protocol that passes everything on
+and knows two times: until the first request's head is complete, and while nothing can be written.
+"""
+
+import asyncio
+from typing import cast
+
+from aiohttp import web
+
+from giveway_admission.deadlines import Deadline
+
+IDLE_S = 75.0
+"""How long a connection may wait for its next request: longer than any interval of scraping."""
+STOP_S = 2.0
+"""How long running answers may take when the port is closed."""
+_HEAD_END = b"\r\n\r\n"
+
+
+class AdminPort:
+    """The port of one application."""
+
+    def __init__(
+        self, application: web.Application, *, head_timeout_s: float, write_timeout_s: float
+    ) -> None:
+        self._runner = web.AppRunner(
+            application, access_log=None, keepalive_timeout=IDLE_S, shutdown_timeout=STOP_S
+        )
+        self._head_timeout_s = head_timeout_s
+        self._write_timeout_s = write_timeout_s
+        self._listener: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port (0: the system chooses). Raises `OSError`."""
+        await self._runner.setup()
+        server = self._runner.server
+        assert server is not None, "set up above"
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(
+            lambda: ImpatientConnection(
+                server(),
+                loop=loop,
+                head_timeout_s=self._head_timeout_s,
+                write_timeout_s=self._write_timeout_s,
+            ),
+            host,
+            port,
+        )
+        bound: int = self._listener.sockets[0].getsockname()[1]
+        return bound
+
+    async def stop(self) -> None:
+        """Close the port; what is answered just now may end within `STOP_S`."""
+        if self._listener is not None:
+            self._listener.close()
+        await self._runner.cleanup()
+        if self._listener is not None:
+            await self._listener.wait_closed()
+
+
+class ImpatientConnection(asyncio.Protocol):
+    """Passes everything on to `inner`, and cuts the connection of whoever makes it wait."""
+
+    def __init__(
+        self,
+        inner: asyncio.Protocol,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        head_timeout_s: float,
+        write_timeout_s: float,
+    ) -> None:
+        self._inner = inner
+        self._head_timeout_s = head_timeout_s
+        self._write_timeout_s = write_timeout_s
+        self._head_deadline = Deadline(loop, self._cut)
+        self._write_deadline = Deadline(loop, self._cut)
+        self._transport: asyncio.Transport | None = None
+        self._last: bytes | None = b""
+        """The last bytes of the first head. None: it is complete."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._head_deadline.set_in(self._head_timeout_s)
+        self._inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._last is not None:
+            seen = self._last + data
+            self._last = seen[-len(_HEAD_END) + 1 :]
+            if _HEAD_END in seen:
+                self._last = None
+                self._head_deadline.clear()
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self._write_deadline.set_in(self._write_timeout_s)
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._write_deadline.clear()
+        self._inner.resume_writing()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._head_deadline.close()
+        self._write_deadline.close()
+        self._inner.connection_lost(error)
+
+    def _cut(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
