@@ -211,8 +211,10 @@ async def test_c21_a_thousand_at_once_stay_before_the_engine(start_proxy: ProxyS
     async with ScriptedEngine(chatting(gate=gate)) as engine:
         proxy = await start_proxy(engine.url, documents=[policy(classes=classes, seats=8)])
         tasks = [asyncio.create_task(ask(proxy.url, CHAT, chat_body())) for _ in range(1000)]
-        await until(lambda: queue_has(proxy.admin_url, 500), what="the queue is full")
-        await until(lambda: sum(task.done() for task in tasks) == 492, what="492 are refused")
+        await until(lambda: queue_has(proxy.admin_url, 500), what="the queue is full", within_s=60)
+        await until(
+            lambda: sum(task.done() for task in tasks) == 492, what="492 are refused", within_s=60
+        )
         assert engine.busy == 8
         gate.set()
         answers = await asyncio.gather(*tasks)
