@@ -40,7 +40,7 @@ def plot_demo(result: "DemoResult", path: Path) -> None:
         _distribution(axes[1][0], result, watched)
         _batch_over_time(axes[1][1], result, classes[-1])
         figure.suptitle(
-            "The same requests on the same engine, directly and through giveway",
+            "The same requests, directly to the engine and through giveway",
             x=0.01,
             ha="left",
             fontweight="bold",
