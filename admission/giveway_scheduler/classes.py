@@ -1,5 +1,6 @@
 """What the scheduler keeps of one service class."""
 
+import math
 from collections.abc import Iterable
 
 from giveway_scheduler.buckets import Budget
@@ -25,6 +26,7 @@ class ServiceClass:
         "estimate",
         "is_batch",
         "is_first",
+        "last_dispatch_s",
         "queue",
         "rank",
         "running",
@@ -44,6 +46,7 @@ class ServiceClass:
         self.budget = Budget(settings.limits, now_s=now_s)
         self.estimate = OutputEstimate(first_tokens=first_output_tokens)
         self.dispatches = DecayedSum(half_life_s=RATE_HALF_LIFE_S, now_s=now_s)
+        self.last_dispatch_s = -math.inf
         self.running = 0
         self.unprefilled = 0
         """Its requests that count for the prompt gate now."""

@@ -58,6 +58,7 @@ class Dispatcher:
         entry.service_tokens = request.prompt_tokens + self._output_weight * output
         service_class.queue.charge(entry.flow, entry.service_tokens)
         service_class.dispatches.add(1.0, now_s=now_s)
+        service_class.last_dispatch_s = now_s
         self.picker.charge(service_class, requests=1, tokens=entry.counted_tokens, now_s=now_s)
         self._seats.take(service_class, now_s=now_s)
         entry.tenant.running += 1

@@ -255,7 +255,12 @@ class Scheduler:
         if self._room.count:
             self._expire(decisions)
             self._room.ring(now_s)
-            self._starvation.advance(self._classes, can_go=self._has_head, now_s=now_s)
+            self._starvation.advance(
+                self._classes,
+                can_go=self._has_head,
+                keeps_share=self._picker.keeps_share,
+                now_s=now_s,
+            )
         return decisions
 
     def _expire(self, decisions: list[Decision]) -> None:

@@ -9,10 +9,13 @@ Four limits hold together, all counted in seats:
 
 `limit` follows the engine where that is asked for: additive increase, multiplicative decrease, as
 in Netflix's concurrency-limits (`AIMDLimit`). A preemption in the engine says that its KV cache is
-too small for what runs: the limit falls to a share of what is in use. It grows by one seat at a
-time, and only if it was really reached since it last changed. A lowered limit takes no seat away
+too small for what runs: the limit falls to a share of what is in use, though by no more than
+half at once, nor below a quarter of the seats; the reserve shrinks with it. Preemptions while nothing
+of ours runs are not ours to mend. The limit grows by one seat at a time, and only if it was really reached since it last changed. A lowered limit takes no seat away
 from anybody: it keeps new ones from being given out.
 """
+
+import math
 
 from giveway_scheduler.classes import ServiceClass
 from giveway_scheduler.settings import Concurrency
@@ -20,6 +23,9 @@ from giveway_scheduler.settings import Concurrency
 DECREASE_RATIO = 0.9
 """What is left of the limit after a preemption. A guess as gentle as AIMDLimit's default; a study
 of preemption storms on a real engine would replace it."""
+LEAST_SHARE = 0.25
+"""How far preemptions lower the limit at most. They may come from traffic that goes round the proxy,
+or from a few endless contexts; fewer seats would then cost throughput and mend nothing. A guess."""
 DECREASE_INTERVAL_S = 1.0
 """Preemptions reported within this time are one event: the first answer has not worked yet."""
 INCREASE_INTERVAL_S = 5.0
@@ -107,13 +113,14 @@ class Seats:
 
     def report_preemptions(self, count: int, *, now_s: float) -> None:
         """The engine preempted `count` requests since the last report."""
-        if count <= 0 or not self._concurrency.lower_seats_on_preemption:
+        if count <= 0 or not self.running or not self._concurrency.lower_seats_on_preemption:
             return
         is_lowered = self.limit < self._concurrency.seats
         if is_lowered and now_s - self._changed_s < DECREASE_INTERVAL_S:
             return
-        in_use = min(self.limit, max(self.running, 1))
-        self._set_limit(max(1, int(in_use * DECREASE_RATIO)))
+        in_use = min(self.limit, max(self.running, self.limit // 2))
+        least = math.ceil(self._concurrency.seats * LEAST_SHARE)
+        self._set_limit(max(least, int(in_use * DECREASE_RATIO)))
         self._changed_s = now_s
         self._reached_s = now_s if self.running >= self.limit else None
 
@@ -145,4 +152,6 @@ class Seats:
 
     def _set_limit(self, limit: int) -> None:
         self.limit = limit
-        self.lower_limit = max(1, limit - self._concurrency.reserved_seats)
+        concurrency = self._concurrency
+        reserved = math.ceil(concurrency.reserved_seats * limit / concurrency.seats)
+        self.lower_limit = max(1, limit - reserved)

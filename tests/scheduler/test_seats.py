@@ -111,16 +111,29 @@ def test_seats_that_are_not_used_do_not_grow() -> None:
     assert driver.statistics().seats == grown <= 10
 
 
-def test_lower_classes_keep_a_seat_however_far_it_falls() -> None:
-    """A lowered limit does not turn the reserve into starvation."""
+def test_the_reserve_shrinks_with_the_seats_and_never_starves_the_others() -> None:
+    """Mend 10: down to a quarter of 8 seats, of which 6 in 8 are the first class's: 1 is left."""
     driver = Driver(Settings(classes=CLASSES, concurrency=seats(8, reserved_seats=6)))
     driver.offer(*(request(key, 1) for key in range(5)))
-    for now_s in (0.0, 2.0, 4.0):
+    for now_s in (0.0, 2.0, 4.0, 6.0):
         driver.now_s = now_s
         driver.report_preemptions(1)
-    assert driver.statistics().seats == 1
+    assert driver.statistics().seats == 2
     driver.serve(most=2)
     assert driver.statistics().classes[1].running == 1
+
+
+def test_preemptions_while_little_of_ours_runs_lower_little() -> None:
+    """Mend 10: traffic that goes round the proxy fills the KV cache too. With nothing of ours at
+    the engine nothing changes; with one request of 20 seats, half of 20 x 0.9 = 9 is left."""
+    driver = Driver(Settings(classes=(REALTIME,), concurrency=seats(20)))
+    for now_s in range(10):
+        driver.now_s = float(now_s * 2)
+        driver.report_preemptions(5)
+    assert driver.statistics().seats == 20
+    driver.offer(request(0))
+    driver.report_preemptions(5)
+    assert driver.statistics().seats == 9
 
 
 def test_lowering_can_be_turned_off() -> None:

@@ -160,3 +160,16 @@ def test_boost_goes_on_over_a_change_of_settings() -> None:
     assert driver.statistics().classes[2].boosted
     driver.configure(replace(driver.settings, anti_starvation=None))
     assert not driver.statistics().classes[2].boosted
+
+
+@pytest.mark.parametrize(("floor_ratio", "boosts"), [(0.05, 0), (0.0, 1)])
+def test_batch_that_has_its_floor_is_not_boosted_for_a_long_queue(
+    floor_ratio: float, boosts: int
+) -> None:
+    """H10: five in a hundred tokens are batch's own; its thousandth request is no starved one."""
+    driver = strict(batch_token_floor_ratio=floor_ratio)
+    driver.offer(request(0, 0), request(1, 0), *(request(2 + key, 2) for key in range(1000)))
+    order = serve_for(driver, 70.05)
+    share = sum(rank == 2 for _, rank in order[:600]) / 600
+    assert share == pytest.approx(floor_ratio, abs=0.005)
+    assert driver.statistics().classes[2].boosts == boosts

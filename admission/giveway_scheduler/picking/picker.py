@@ -53,6 +53,11 @@ class Picker(Protocol):
         """Has the class a claim that even a gate that never opens must not defeat?"""
         return False
 
+    def keeps_share(self, service_class: ServiceClass) -> bool:  # noqa: ARG002
+        """Does the algorithm hold a share for the class, and has the class had it of late? Then
+        its requests wait because they are many, and not because it is starved."""
+        return False
+
     def batch_limit(self) -> int | None:
         """Seats of the Batch classes now. None: as many as the settings allow."""
         return None

@@ -78,6 +78,11 @@ class SLOAware(Picker):
     def is_owed(self, service_class: ServiceClass) -> bool:
         return _is_floored(service_class) and self._batch_share.is_below(self._floor_ratio)
 
+    def keeps_share(self, service_class: ServiceClass) -> bool:
+        if not _is_floored(service_class) or self._floor_ratio <= 0.0:
+            return False
+        return not self._batch_share.is_below(self._floor_ratio)
+
 
 def _is_between(service_class: ServiceClass) -> bool:
     return not (service_class.is_first or service_class.is_batch)
