@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--max-connections", parse_count, "N", "clients at once")
     add("--engine-idle-pool", parse_seconds, "S", "longest idle time of a connection to the engine")
     add("--engine-api-key-file", Path, "FILE", "file with the key that the engine asks for")
-    add("--client-credentials", ClientCredentials, "WHAT", "forward clients' keys, or drop them")
+    add("--client-credentials", ClientCredentials, "WHAT", "clients' keys: auto, forward or drop")
     add("--drain-timeout", parse_seconds, "S", "time for running answers after SIGTERM")
     add("--drain-token", str, "TOKEN", "what /drain asks for")
     add("--log-level", str, "LEVEL", "debug, info, warning or error")

@@ -7,7 +7,8 @@ connections, names, metrics. It holds and connects; what is done with a request 
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
 
 from giveway_policy.enumerations import EnginePriority, EngineUsage
 
@@ -91,8 +92,21 @@ class Proxy:
         self.forwards_priority = engine.priority is EnginePriority.FORWARD
         self.comments_s = float(policy.document.spec.queue.keep_alive_seconds)
         """Time between two comments to a waiting stream. 0.0: it gets none."""
+        forwards = self._forwards_credentials(policy)
+        self.address = replace(self.address, forwards_credentials=forwards)
         self.pool.connect_timeout_s = float(engine.connect_timeout_seconds)
         self.pool.idle_timeout_s = float(engine.idle_timeout_seconds)
+
+    def _forwards_credentials(self, policy: RuntimePolicy) -> bool:
+        match self.settings.client_credentials:
+            case ClientCredentials.AUTO:
+                return not any(tenant.key_digests for tenant in policy.document.tenants)
+            case ClientCredentials.DROP:
+                return False
+            case ClientCredentials.FORWARD:
+                return True
+            case _:
+                assert_never(self.settings.client_credentials)
 
     def identity_lines(self, class_name: str, tenant: str) -> bytes:
         """The header lines that tell a client as whom it was served."""
@@ -113,7 +127,7 @@ class Proxy:
 
     def engine_asks_for_key(self) -> None:
         """The engine said 401: say once what to do, since no client's key reaches it."""
-        dropped = self.settings.client_credentials is ClientCredentials.DROP
+        dropped = not self.address.forwards_credentials
         if dropped and self.settings.engine_api_key is None and not self._told_of_key:
             self._told_of_key = True
             log_event(
@@ -155,7 +169,6 @@ def _engine_address(settings: ProxySettings, upstream: Upstream) -> EngineAddres
         host=upstream.authority.encode("ascii"),
         prefix=upstream.prefix.encode("ascii"),
         authorization=b"" if key is None else b"Authorization: Bearer %b\r\n" % key.encode("ascii"),
-        forwards_credentials=settings.client_credentials is ClientCredentials.FORWARD,
     )
 
 

@@ -15,6 +15,9 @@ MIB = 1024 * KIB
 class ClientCredentials(StrEnum):
     """What becomes of `Authorization` and `X-Api-Key` on the way to the engine."""
 
+    AUTO = "auto"
+    """They are dropped if the policy recognises tenants by API key, since then they are for
+    giveway; else they go on, so that putting giveway before an engine breaks nobody."""
     DROP = "drop"
     """They are for giveway alone."""
     FORWARD = "forward"
@@ -72,7 +75,7 @@ class ProxySettings:
     what is closed on both sides at once costs a retry (A20)."""
     engine_api_key: str | None = None
     """Sent to the engine as bearer token. None: none is."""
-    client_credentials: ClientCredentials = ClientCredentials.DROP
+    client_credentials: ClientCredentials = ClientCredentials.AUTO
     probe_first_s: float = 0.1
     """First wait before asking an engine that failed whether it is there again."""
     probe_longest_s: float = 1.0

@@ -11,7 +11,7 @@ from giveway_admission.settings import ClientCredentials, ProxySettings
 from giveway_policy.defaults import default_document
 
 from tests.admission.data_plane import CHAT, LOCAL, is_empty, posted, queued, running
-from tests.support.policies import policy, service_class
+from tests.support.policies import policy, service_class, tenant
 from tests.support.raw_client import RawClient, ask, chat_body, request
 from tests.support.scripted_engine import (
     Exchange,
@@ -77,19 +77,20 @@ async def test_where_only_the_body_counts_the_priority_is_put_there(
 @pytest.mark.parametrize(
     ("settings", "wanted"),
     [
-        (LOCAL, (None, None)),
+        (LOCAL, ("Bearer theirs", "theirs-too")),
+        (replace(LOCAL, client_credentials=ClientCredentials.DROP), (None, None)),
         (
             replace(LOCAL, client_credentials=ClientCredentials.FORWARD),
             ("Bearer theirs", "theirs-too"),
         ),
         (replace(LOCAL, engine_api_key="ours"), ("Bearer ours", None)),
     ],
-    ids=["drop", "forward", "own-key"],
+    ids=["auto", "drop", "forward", "own-key"],
 )
 async def test_credentials_reach_the_engine_as_set(
     tmp_path: Path, settings: ProxySettings, wanted: tuple[str | None, str | None]
 ) -> None:
-    """A client's keys are for giveway, unless it is told to pass them on."""
+    """Where no tenant has a key here, clients' keys are for the engine; else as it is told."""
     async with (
         ScriptedEngine(chatting()) as engine,
         running(engine.url, tmp_path, settings=settings) as server,
@@ -98,6 +99,20 @@ async def test_credentials_reach_the_engine_as_set(
         assert (await ask(server.data_url, CHAT, chat_body(), headers=headers)).status == 200
         seen = engine.work[0]
         assert (seen.header("authorization"), seen.header("x-api-key")) == wanted
+
+
+async def test_keys_of_tenants_stay_here_unless_told_otherwise(tmp_path: Path) -> None:
+    """Where the policy recognises tenants by their keys, no key of a client reaches the engine."""
+    acme = tenant("acme", maximum_class="realtime", keys=["their-own-key"], folder=tmp_path)
+    async with (
+        ScriptedEngine(chatting()) as engine,
+        running(engine.url, tmp_path, policy(), acme) as server,
+    ):
+        for key in ("their-own-key", "a-strangers-key"):
+            headers = {"Authorization": f"Bearer {key}", "X-Api-Key": key}
+            assert (await ask(server.data_url, CHAT, chat_body(), headers=headers)).status == 200
+        seen = [(each.header("authorization"), each.header("x-api-key")) for each in engine.work]
+        assert seen == [(None, None), (None, None)]
 
 
 async def test_a33_the_engine_gets_its_own_host_and_a_longer_chain(tmp_path: Path) -> None:

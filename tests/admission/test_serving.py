@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from giveway_admission.serving import PortTakenError, Server
+from giveway_admission.settings import ClientCredentials
 from giveway_policy.faults import PolicyError
 
 from tests.admission.data_plane import CHAT, LOCAL, posted, running
@@ -102,10 +103,14 @@ async def test_one_of_several_policies_is_chosen_by_name(tmp_path: Path) -> None
 async def test_an_engine_that_asks_for_a_key_is_named_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Clients' keys stay here by default: who has set one in the engine is told what to do."""
+    """Where clients' keys stay here, who has set one in the engine is told what to do."""
     async with (
         ScriptedEngine(answering(error_answer(401, "Unauthorized", "no key"))) as engine,
-        running(engine.url, tmp_path) as server,
+        running(
+            engine.url,
+            tmp_path,
+            settings=replace(LOCAL, client_credentials=ClientCredentials.DROP),
+        ) as server,
     ):
         with caplog.at_level(logging.WARNING):
             for _ in range(3):
