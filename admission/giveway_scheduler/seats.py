@@ -9,10 +9,11 @@ Four limits hold together, all counted in seats:
 
 `limit` follows the engine where that is asked for: additive increase, multiplicative decrease, as
 in Netflix's concurrency-limits (`AIMDLimit`). A preemption in the engine says that its KV cache is
-too small for what runs: the limit falls to a share of what is in use, though by no more than
-half at once, nor below a quarter of the seats; the reserve shrinks with it. Preemptions while nothing
-of ours runs are not ours to mend. The limit grows by one seat at a time, and only if it was really reached since it last changed. A lowered limit takes no seat away
-from anybody: it keeps new ones from being given out.
+too small for what runs: the limit falls to a share of what is in use, though by little more than
+half at once and never below a quarter of the seats; the reserve shrinks with it. Preemptions while
+nothing of ours runs are not ours to mend. The limit grows by one seat at a time, and only if it was
+really reached since it last changed. A lowered limit takes no seat away from anybody: it keeps new
+ones from being given out.
 """
 
 import math
@@ -24,8 +25,9 @@ DECREASE_RATIO = 0.9
 """What is left of the limit after a preemption. A guess as gentle as AIMDLimit's default; a study
 of preemption storms on a real engine would replace it."""
 LEAST_SHARE = 0.25
-"""How far preemptions lower the limit at most. They may come from traffic that goes round the proxy,
-or from a few endless contexts; fewer seats would then cost throughput and mend nothing. A guess."""
+"""How far preemptions lower the limit at most. They may come from traffic that goes round the
+proxy, or from a few endless contexts; fewer seats would then cost throughput and mend nothing. A
+guess."""
 DECREASE_INTERVAL_S = 1.0
 """Preemptions reported within this time are one event: the first answer has not worked yet."""
 INCREASE_INTERVAL_S = 5.0
