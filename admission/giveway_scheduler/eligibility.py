@@ -46,7 +46,7 @@ class Eligibility:
         gate_is_open = self._gate.is_open
         for service_class in classes:
             if (
-                service_class.queue.entries
+                service_class.queue.entries.count
                 and self._seats.may_take(service_class)
                 and (
                     gate_is_open
@@ -61,7 +61,7 @@ class Eligibility:
 
     def promotable(self, service_class: ServiceClass, *, now_s: float) -> Entry | None:
         """The next entry of a boosted class. A boost is a claim against the gate."""
-        if not service_class.queue.entries or not self._seats.may_take(service_class):
+        if not service_class.queue.entries.count or not self._seats.may_take(service_class):
             return None
         if self._gate.is_open or service_class.is_first or self._passes_gate(service_class, now_s):
             return self.head(service_class, now_s=now_s)

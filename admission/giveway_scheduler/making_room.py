@@ -55,7 +55,7 @@ def make_room(
     ):
         return Room(refused=RejectReason.QUEUE_FULL)
     for lower_class in reversed(below):
-        for entry in reversed(lower_class.queue.entries.values()):
+        for entry in lower_class.queue.entries.from_newest():
             if excess_entries <= 0 and excess_bytes <= 0:
                 return Room(leaving=tuple(leaving))
             leaving.append(entry)
@@ -71,4 +71,4 @@ def _newest_of_larger_tenant(newcomer: Entry) -> Entry | None:
     assert flow is not None
     if largest is flow or len(largest.entries) <= len(flow.entries):
         return None
-    return next(reversed(largest.entries.values()))
+    return largest.entries.newest

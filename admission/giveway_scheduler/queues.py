@@ -26,20 +26,19 @@ stale, so that they never outgrow what they order.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from enum import Enum
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
+from giveway_scheduler.arrivals import SLACK, Arrivals
+
 if TYPE_CHECKING:
     from giveway_scheduler.entries import Entry
-    from giveway_scheduler.requests import RequestKey, TenantName
+    from giveway_scheduler.requests import TenantName
     from giveway_scheduler.tenancy import Tenant
 
 MEAN_OUTPUT_SHARE = 0.1
 """What the newest answer weighs in a tenant's mean output: about the last ten answers count."""
-SLACK = 64
-"""Stale items that a heap may hold besides as many as there are live ones."""
 
 
 class Order(Enum):
@@ -69,8 +68,8 @@ class Flow:
 
     def __init__(self, tenant: Tenant) -> None:
         self.tenant = tenant
-        self.entries: OrderedDict[RequestKey, Entry] = OrderedDict()
-        """All that wait, in order of arrival."""
+        self.entries = Arrivals()
+        """All that wait."""
         self.prompts: list[tuple[int, int, Entry]] = []
         """FAIR_SHORTEST_FIRST: heap of (prompt tokens, order, entry) of those not late."""
         self.late: list[tuple[int, Entry]] = []
@@ -124,8 +123,8 @@ class ClassQueue:
         self.order = order
         self.target_s = target_s
         """First-token target. None: nothing is ever late."""
-        self.entries: OrderedDict[RequestKey, Entry] = OrderedDict()
-        """All that wait, in order of arrival."""
+        self.entries = Arrivals()
+        """All that wait."""
         self.flows: dict[TenantName, Flow] = {}
         self.bytes = 0
         self.tokens = 0
@@ -142,17 +141,17 @@ class ClassQueue:
         self._largest = 0
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return self.entries.count
 
     @property
     def oldest(self) -> Entry | None:
         """The entry that came first of those that wait. None: nothing waits."""
-        return next(iter(self.entries.values())) if self.entries else None
+        return self.entries.oldest
 
     @property
     def newest(self) -> Entry | None:
         """The entry that came last of those that wait. None: nothing waits."""
-        return next(reversed(self.entries.values())) if self.entries else None
+        return self.entries.newest
 
     @property
     def largest_flow(self) -> Flow | None:
@@ -169,12 +168,12 @@ class ClassQueue:
     def insert(self, entry: Entry) -> None:
         """Let the entry wait at the place that its arrival gives it."""
         flow = entry.flow = self.flow_of(entry.tenant)
-        was_empty = not flow.entries
+        was_empty = not flow.entries.count
         if was_empty:
             self._lift(flow)
-        _insert_in_order(self.entries, entry)
-        is_first = _insert_in_order(flow.entries, entry)
-        self._resize(flow, len(flow.entries) - 1)
+        self.entries.add(entry)
+        flow.entries.add(entry)
+        self._resize(flow, flow.entries.count - 1)
         self.bytes += entry.request.size_bytes
         self.tokens += entry.cost_tokens
         had_prompts = True
@@ -183,26 +182,22 @@ class ClassQueue:
             self._enter_stage(flow, entry)
         else:
             entry.is_late = False
-        if not flow.is_held and (was_empty or is_first or not had_prompts):
+        if not flow.is_held and (was_empty or not had_prompts or flow.entries.oldest is entry):
             self._make_ready(flow)
 
     def remove(self, entry: Entry) -> None:
         """Take a waiting entry out, wherever it stands."""
         flow = entry.flow
         assert flow is not None
-        del self.entries[entry.key]
-        del flow.entries[entry.key]
-        self._resize(flow, len(flow.entries) + 1)
+        self.entries.remove(entry)
+        flow.entries.remove(entry)
+        self._resize(flow, flow.entries.count + 1)
         self.bytes -= entry.request.size_bytes
         self.tokens -= entry.cost_tokens
-        most = 2 * len(flow.entries) + SLACK
-        if len(flow.prompts) > most:
-            flow.prompts = [item for item in flow.prompts if _waits_on_time(item[2], flow)]
-            heapify(flow.prompts)
-        if len(flow.late) > most:
-            flow.late = [item for item in flow.late if _waits_late(item[1], flow)]
-            heapify(flow.late)
-        if not flow.entries:
+        most = 2 * flow.entries.count + SLACK
+        if len(flow.prompts) > most or len(flow.late) > most:
+            self._enter_stages(flow)
+        if not flow.entries.count:
             flow.stamp = 0
             flow.prompts.clear()
             flow.late.clear()
@@ -222,7 +217,7 @@ class ClassQueue:
             if flow.stamp != stamp:
                 heappop(ready)
             elif self.order is not Order.FAIR_SHORTEST_FIRST:
-                return next(iter(flow.entries.values()))
+                return flow.entries.oldest
             else:
                 entry = self._shortest(flow, now_s + backlog_s, prompt_s_per_token)
                 if entry is not None:
@@ -252,7 +247,7 @@ class ClassQueue:
         if flow.is_held:
             flow.is_held = False
             self._lift(flow)
-        if flow.entries:
+        if flow.entries.count:
             self._make_ready(flow)
 
     def forget(self, tenant: TenantName) -> None:
@@ -272,14 +267,19 @@ class ClassQueue:
         for flow in self.flows.values():
             flow.stamp = 0
             flow.is_held = False
-            flow.prompts.clear()
-            flow.late.clear()
-            for entry in flow.entries.values():
+            for entry in flow.entries:
                 entry.is_late = False
-                if order is Order.FAIR_SHORTEST_FIRST:
-                    self._enter_stage(flow, entry)
-            if flow.entries:
+            self._enter_stages(flow)
+            if flow.entries.count:
                 self._make_ready(flow)
+
+    def _enter_stages(self, flow: Flow) -> None:
+        """Put each entry of the flow in its stage, anew and once."""
+        flow.prompts.clear()
+        flow.late.clear()
+        if self.order is Order.FAIR_SHORTEST_FIRST:
+            for entry in flow.entries:
+                self._enter_stage(flow, entry)
 
     def _enter_stage(self, flow: Flow, entry: Entry) -> None:
         if entry.is_late:
@@ -324,20 +324,21 @@ class ClassQueue:
             flow.settled += lacking
 
     def _make_ready(self, flow: Flow) -> None:
-        oldest = next(iter(flow.entries.values())).order
+        oldest = flow.entries.oldest
+        assert oldest is not None
         service = 0.0 if self.order is Order.ARRIVAL else flow.service
         stage = 1 if self.order is Order.FAIR_SHORTEST_FIRST and not flow.prompts else 0
         self._stamp += 1
         flow.stamp = self._stamp
         ready = self._ready
-        if len(ready) > 2 * len(self.entries) + SLACK:
-            self._ready = ready = [item for item in ready if item[4].stamp == item[3]]
+        if len(ready) > 2 * self.entries.count + SLACK:
+            ready[:] = [item for item in ready if item[4].stamp == item[3]]
             heapify(ready)
-        heappush(ready, (stage, service, oldest, self._stamp, flow))
+        heappush(ready, (stage, service, oldest.order, self._stamp, flow))
 
     def _resize(self, flow: Flow, before: int) -> None:
         """Move the flow between the groups of equal size."""
-        after = len(flow.entries)
+        after = flow.entries.count
         by_size = self._by_size
         if before:
             group = by_size[before]
@@ -362,27 +363,3 @@ def _waits_late(entry: Entry, flow: Flow) -> bool:
 
 def _waits_on_time(entry: Entry, flow: Flow) -> bool:
     return entry.flow is flow and entry.key in flow.entries and not entry.is_late
-
-
-def _insert_in_order(entries: OrderedDict[RequestKey, Entry], entry: Entry) -> bool:
-    """Insert by order of arrival; True if it is now the first.
-
-    A newcomer belongs at the end. A requeued or lifted one belongs among the oldest, so the search
-    starts at the front: it costs as many moves as there are older entries.
-    """
-    if not entries:
-        entries[entry.key] = entry
-        return True
-    if next(reversed(entries.values())).order < entry.order:
-        entries[entry.key] = entry
-        return False
-    older = []
-    for other in entries.values():
-        if other.order > entry.order:
-            break
-        older.append(other.key)
-    entries[entry.key] = entry
-    entries.move_to_end(entry.key, last=False)
-    for key in reversed(older):
-        entries.move_to_end(key, last=False)
-    return not older

@@ -368,7 +368,7 @@ class Scheduler:
         """Stop a batch request for one of a higher class, if that is worth it."""
         now_s = self._now_s
         for service_class in self._classes:
-            if service_class.is_batch or not service_class.queue.entries:
+            if service_class.is_batch or not service_class.queue.entries.count:
                 continue
             head = self._eligibility.head(service_class, now_s=now_s)
             if head is None:

@@ -8,8 +8,9 @@ import math
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
+from giveway_scheduler.arrivals import SLACK
 from giveway_scheduler.entries import Entry
-from giveway_scheduler.queues import SLACK, ClassQueue, Flow
+from giveway_scheduler.queues import ClassQueue, Flow
 
 
 class WaitingRoom:

@@ -9,7 +9,7 @@ from giveway_scheduler import (
     Scheduler,
     Statistics,
 )
-from giveway_scheduler.queues import SLACK
+from giveway_scheduler.arrivals import SLACK
 
 from tests.scheduler.machine_model_support import Live, Model
 
@@ -63,6 +63,10 @@ def _check_seats(model: Model, statistics: Statistics) -> None:
 def _check_tenants(model: Model, statistics: Statistics) -> None:
     known = {each.name: each for each in statistics.tenants}
     assert {each.served_for for each in model.live.values()} <= known.keys()
+    for forgotten in model.tenants.keys() - known.keys():
+        is_named = forgotten in model.settings.tenants
+        assert model.is_reconfigured or not is_named, "its buckets are lost"
+        model.former_budgets.append(model.tenants.pop(forgotten))
     for name, each in known.items():
         mine = [live for live in model.live.values() if live.served_for == name]
         assert each.queued == sum(not live.is_running for live in mine)

@@ -134,3 +134,34 @@ def test_alarms_of_one_flow_do_not_pile_up() -> None:
         driver.cancel(key)
     assert len(driver.scheduler._room._alarms) < 100
     assert dispatched(driver.until(1.0)) == [RequestKey(1001)]
+
+
+@pytest.mark.parametrize("offered_s", [0.0, -10.0])
+def test_requeueing_again_and_again_keeps_one_place(offered_s: float) -> None:
+    """SLOAware, shortest first: one entry, on time or late, is requeued 1,000 times while another
+    of its tenant waits. Its place in the order is one."""
+    driver = Driver(PLAIN, now_s=offered_s)
+    driver.offer(request(0, 1), request(1, 1, prompt_tokens=5), request(2, 1, prompt_tokens=500))
+    driver.at(0.0)
+    driver.finish(0)
+    for _ in range(1000):
+        driver.set_engine_available(False)
+        driver.requeue(1)
+        driver.set_engine_available(True)
+    (flow,) = driver.scheduler._classes[1].queue.flows.values()
+    assert len(flow.prompts) + len(flow.late) < 150
+    assert driver.serve() == [1, 2]
+
+
+@pytest.mark.parametrize("stale", range(60, 75))
+def test_flow_is_found_whenever_its_heap_is_rebuilt(stale: int) -> None:
+    """SLOAware: many ends while the engine is down leave stale places behind; the request turns
+    late just when they are thrown away, and goes all the same."""
+    driver = Driver(replace(PLAIN, concurrency=seats(100)))
+    driver.offer(*(request(key, 1) for key in range(100)))
+    driver.set_engine_available(False)
+    driver.offer(request(100, 1))
+    for key in range(stale):
+        driver.finish(key)
+    driver.now_s = 5.0
+    assert dispatched(driver.set_engine_available(True)) == [100]

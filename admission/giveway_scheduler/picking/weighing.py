@@ -70,7 +70,7 @@ class WeightedShares:
                     claim = self._claim(head) if service_class in self._held else 0.0
                     service[service_class] = max(service[service_class], least - claim)
         stopped = (self._contending | self._held) - contending
-        self._held = {each for each in stopped if each.queue.entries}
+        self._held = {each for each in stopped if each.queue.entries.count}
         self._contending = contending
 
     def _claim(self, head: Entry) -> float:
