@@ -101,6 +101,8 @@ class Model:
     offered: int = 0
     moves: int = 0
     """Requests that changed their place in this call."""
+    is_reconfigured: bool = False
+    """This call changed the settings."""
     boosted_until_s: dict[ClassName, float] = field(default_factory=dict)
     """Till when each class may be boosted."""
     promoted_s: list[float] = field(default_factory=list)
@@ -122,6 +124,7 @@ class Model:
             assert decisions == (), f"{call} of an unknown key decided {decisions}"
             return False
         self.moves = 0
+        self.is_reconfigured = isinstance(call, Configure)
         before = self.statistics
         self.statistics = statistics
         self._note_boosts(before)
