@@ -182,7 +182,10 @@ class ClassQueue:
             self._enter_stage(flow, entry)
         else:
             entry.is_late = False
-        if not flow.is_held and (was_empty or not had_prompts or flow.entries.oldest is entry):
+        if flow.is_held:
+            if flow.prompts and flow.prompts[0][2] is entry:
+                self.release(flow)  # what held it need not hold the new head
+        elif was_empty or not had_prompts or flow.entries.oldest is entry:
             self._make_ready(flow)
 
     def remove(self, entry: Entry) -> None:

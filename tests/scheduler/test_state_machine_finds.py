@@ -8,6 +8,7 @@ from giveway_scheduler import (
     Dispatch,
     DispatchReason,
     Limits,
+    OverLimit,
     RequestKey,
     Settings,
     TenantSettings,
@@ -165,3 +166,20 @@ def test_flow_is_found_whenever_its_heap_is_rebuilt(stale: int) -> None:
         driver.finish(key)
     driver.now_s = 5.0
     assert dispatched(driver.set_engine_available(True)) == [100]
+
+
+def test_shorter_request_of_a_held_tenant_goes_if_it_can_pay() -> None:
+    """SLOAware, A8: 10 tokens/s, 50 left. 100 tokens have to wait, 20 that come after do not."""
+    slow = TenantSettings(limits=Limits(tokens_per_s=10.0, token_burst=150.0))
+    queueing = replace(STANDARD, over_limit=OverLimit.QUEUE)
+    driver = Driver(
+        replace(
+            PLAIN,
+            classes=(REALTIME, queueing, BATCH),
+            tenants={tenant("slow"): slow},
+            concurrency=seats(10),
+        )
+    )
+    for key, tokens, goes in ((1, 100, True), (2, 100, False), (3, 20, True)):
+        each = request(key, 1, tenant=tenant("slow"), prompt_tokens=tokens, maximum_output_tokens=0)
+        assert dispatched(driver.offer(each)) == ([key] if goes else [])
