@@ -7,7 +7,7 @@ what is in force: kubelet may show an older ConfigMap after a newer one was seen
 from dataclasses import replace
 from pathlib import Path
 
-from giveway_policy.defaults import DEFAULT_POLICY_NAME, default_document
+from giveway_policy.defaults import default_document, is_default
 from giveway_policy.documents import (
     LARGEST_DOCUMENT_BYTES,
     DocumentError,
@@ -43,7 +43,7 @@ class MountedDocuments:
             if document is not None and is_named(document.policy, self._policy_name):
                 found.append((file, document))
         current = last.document
-        if current is not None and current.policy.name == DEFAULT_POLICY_NAME:
+        if current is not None and is_default(current):
             current = None
         names = sorted({str(document.policy) for _, document in found})
         if len(names) > 1:

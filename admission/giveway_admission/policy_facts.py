@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from giveway_policy.defaults import DEFAULT_POLICY_NAME
+from giveway_policy.defaults import is_default
 from giveway_policy.documents import PolicyDocument
 from giveway_policy.enumerations import Indicator
 
@@ -70,7 +70,7 @@ def policy_facts(document: PolicyDocument) -> PolicyFacts:
         epoch=document.epoch,
         generation=document.generation,
         hash=document.hash,
-        built_in=str(document.policy) == DEFAULT_POLICY_NAME and document.order == (0, 0),
+        built_in=is_default(document),
         class_names=tuple(each.name for each in classes),
         tenants=(
             document.spec.identity.fallback_tenant,

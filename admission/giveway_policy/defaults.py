@@ -50,6 +50,11 @@ def default_document() -> PolicyDocument:
     )
 
 
+def is_default(document: PolicyDocument) -> bool:
+    """Whether nobody wrote it. A person's policy of the same name has a higher number."""
+    return str(document.policy) == DEFAULT_POLICY_NAME and document.order == (0, 0)
+
+
 def _interactive(
     name: str, *, weight: int, requests_per_s: int, first_token_ms: int
 ) -> ServiceClass:

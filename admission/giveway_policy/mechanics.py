@@ -288,7 +288,10 @@ class Adjustment(Model):
 
 
 class Engine(Model):
-    type: EngineType = Field(default=EngineType.VLLM, description="Which engine it is.")
+    type: EngineType = Field(
+        default=EngineType.VLLM,
+        description="Which engine it is. So far all are spoken to as vLLM is.",
+    )
     priority: EnginePriority = Field(
         default=EnginePriority.FORWARD,
         description="Forward: our order goes down to the engine as its own priority. None: it is "

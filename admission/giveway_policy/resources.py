@@ -146,7 +146,8 @@ class ServiceClass(Model):
     deadband_percent: Percent | None = Field(
         default=None,
         description="Deviation from the target, in percentage points, below which the weight of "
-        "this class is left alone. Default: the policy's adjustment.deadbandPercent.",
+        "this class is left alone. Default: the policy's adjustment.deadbandPercent. Without the "
+        "operator it means nothing.",
     )
 
     @field_validator("queue", mode="after")

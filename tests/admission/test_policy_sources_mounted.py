@@ -1,6 +1,7 @@
 """Policy documents in a mounted ConfigMap: the highest valid one holds, whatever comes after."""
 
 import gzip
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,7 @@ def test_the_built_in_default_holds_until_a_document_appears(tmp_path: Path) -> 
         (document_text(epoch=0, generation=9), FaultKind.OLDER),
         (document_text(share=0.5), FaultKind.OLDER),
     ],
-    ids=range(10),
+    ids=count(),
 )
 def test_a_bad_document_keeps_the_last_good_one(
     mounted: MountedConfigMap, broken: str, kind: FaultKind
@@ -86,6 +87,18 @@ def test_a_bad_document_keeps_the_last_good_one(
     mounted.swap({"chat.json": document_text(generation=2)})
     assert follower.read() == (1, 2)
     assert follower.faults == []
+
+
+def test_a_policy_that_is_called_like_the_default_is_a_policy_like_others(
+    mounted: MountedConfigMap,
+) -> None:
+    """An older document of it does not replace the newer one."""
+    follower = Follower(mounted.folder)
+    mounted.swap({"chat.json": document_text(name="built-in", generation=2)})
+    assert follower.read() == (1, 2)
+    mounted.swap({"chat.json": document_text(name="built-in")})
+    assert follower.read() == (1, 2)
+    assert follower.faults == ["older"]
 
 
 def test_the_highest_valid_document_wins(mounted: MountedConfigMap) -> None:

@@ -1,6 +1,7 @@
 """API keys: digested and forgotten."""
 
 import hashlib
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def test_keys_of_several_files_are_all_the_tenants(tmp_path: Path) -> None:
         (b"\x00" * 20, "line 1 of the key file is no key"),
         (b"long-enough\n" * 100_000, "larger than 1 MiB"),
     ],
-    ids=range(6),
+    ids=count(),
 )
 def test_what_is_no_key_is_a_fault_that_does_not_show_it(
     tmp_path: Path, content: bytes, says: str

@@ -1,5 +1,7 @@
 """YAML to plain values with lines, whatever the text is."""
 
+from itertools import count
+
 import pytest
 import yaml
 from giveway_policy import manifests
@@ -142,7 +144,7 @@ def test_an_alias_bomb_is_refused_before_it_takes_memory() -> None:
         ("a: b: c", "not YAML"),
         ("<<: 1", "takes a mapping"),
     ],
-    ids=range(17),
+    ids=count(),
 )
 def test_what_cannot_be_read_is_one_error_with_a_fix(text: str, says: str) -> None:
     """D07, D09: it says what, where, and what to do."""

@@ -1,5 +1,6 @@
 """What is wrong with the form of a resource, said so that its author can mend it."""
 
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -140,7 +141,7 @@ A_CLASS = {"name": "a", "kind": "Interactive"}
             "did you mean maximumClass?",
         ),
     ],
-    ids=range(19),
+    ids=count(),
 )
 def test_each_kind_of_mistake_has_its_reason_and_fix(
     value: dict[str, object], path: str, reason: str, fix: str
