@@ -115,7 +115,7 @@ def _class_may_go(model: Model, live: Live) -> bool:
     if not model.gate_is_open:
         return False
     lower = [each for each in running if model.rank_of(each.served_in) > 0]
-    if len(lower) >= max(1, statistics.seats - model.settings.concurrency.reserved_seats):
+    if len(lower) >= model.lower_seats:
         return False
     if model.class_of(live.served_in).kind is not Kind.BATCH:
         return True

@@ -165,6 +165,14 @@ class Model:
         return live.offered_s + time_to_live_s
 
     @property
+    def lower_seats(self) -> int:
+        """Seats of all classes but the first: the reserve shrinks with the limit, but not to a
+        part of a seat, and one is left whatever is reserved."""
+        concurrency, seats = self.settings.concurrency, self.statistics.seats
+        reserved = math.ceil(concurrency.reserved_seats * seats / concurrency.seats)
+        return max(1, seats - reserved)
+
+    @property
     def gate_tokens(self) -> int:
         return sum(each.unprefilled for each in self.running())
 
@@ -382,7 +390,7 @@ class Model:
         if self.rank_of(live.served_in) == 0:
             return
         lower = [each for each in running if self.rank_of(each.served_in) > 0]
-        assert len(lower) <= max(1, seats - self.settings.concurrency.reserved_seats)
+        assert len(lower) <= self.lower_seats
         if self.class_of(live.served_in).kind is Kind.BATCH:
             batch = [each for each in lower if self.class_of(each.served_in).kind is Kind.BATCH]
             assert len(batch) <= self.statistics.batch_seats
