@@ -42,6 +42,8 @@ class Inheritance:
             return []
         for scope in _scopes(request, request.name):
             self._named.setdefault(scope, {})[entry.key] = entry
+        if not (request.waits_for or self._waiters):
+            return []  # the ordinary case: nobody waits for anybody
         for scope in _scopes(request, request.waits_for):
             self._waiters.setdefault(scope, {})[entry.key] = entry
         entry.lifted_by = self._best_source(entry)
@@ -60,6 +62,9 @@ class Inheritance:
         """A request is gone. Returns those whose `lifted_by` changed."""
         request = entry.request
         if not (request.name or request.waits_for):
+            return []
+        if not request.waits_for:
+            _drop(self._named, _scopes(request, request.name), entry.key)
             return []
         targets = self._downstream(entry)
         sources = {entry, *self._upstream(entry)} if targets else set()
