@@ -130,9 +130,7 @@ class ClientConnection(asyncio.Protocol):
             self.ip = str(peer[0]).encode("ascii", "replace")
         proxy.connections.add(self)
         if len(proxy.connections) > proxy.connection_limit:
-            self._refuse(
-                Outcome.ENGINE_UNAVAILABLE, "Too many connections are open here.", status=503
-            )
+            self._refuse(Outcome.QUEUE_FULL, "Too many connections are open here.")
         else:
             self._deadline.set_in(proxy.settings.keep_alive_s)
 
@@ -181,12 +179,12 @@ class ClientConnection(asyncio.Protocol):
 
     def _read_head(self, data: bytes) -> None:
         before = self._head_data
+        if not before:
+            data = data.lstrip(b"\r\n")  # empty lines before a request begin nothing
+            if not data:
+                return
         seen = before + data if before else data
         end = seen.find(_HEAD_END, max(0, len(before) - 3))
-        while end == 0:  # empty lines before a request
-            seen = seen[2:]
-            before = before[2:]
-            end = seen.find(_HEAD_END)
         cut = len(seen) if end < 0 else end + len(_HEAD_END)
         if cut > self._proxy.settings.maximum_head_bytes:
             self._refuse(Outcome.INVALID_REQUEST, "The request head is too large.", status=431)
@@ -476,7 +474,7 @@ class ClientConnection(asyncio.Protocol):
     def _refuse(self, outcome: Outcome, message: str, *, status: int | None = None) -> None:
         """Answer what can't be read as a request, and end."""
         self._proxy.metrics.refused_early(outcome)
-        hint_s = 1.0 if status == 503 else None
+        hint_s = 1.0 if outcome is Outcome.QUEUE_FULL else None
         error = make_error(outcome, message, status=status, retry_after_s=hint_s)
         self.write(error.encode(close=True))
         self._linger()

@@ -319,6 +319,8 @@ class EngineConnection(asyncio.Protocol):
     def _check_silence(self) -> None:
         if self._receiver is None:
             return
+        if self._transport is not None and not self._transport.is_reading():
+            self._last_byte_s = time.monotonic()  # the client is awaited, not the engine
         heard_until_s = self._last_byte_s + self._home.idle_timeout_s
         if heard_until_s > time.monotonic():
             self._silence.set_at(heard_until_s)

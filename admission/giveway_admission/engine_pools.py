@@ -10,13 +10,17 @@ a new connection, if nothing of an answer was seen and its body is still there.
 """
 
 import asyncio
+import logging
 import ssl
 import time
 from dataclasses import dataclass
 
 from giveway_admission.deadlines import Deadline
 from giveway_admission.engine_connections import EngineConnection, EngineFault, Receiver
+from giveway_admission.logs import log_event
 from giveway_admission.upstreams import Upstream
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +81,7 @@ class EnginePool:
                     upstream.port,
                     ssl=self._tls,
                 )
-        except OSError:  # refused, not resolved, TLS faults, and TimeoutError
+        except (OSError, UnicodeError):  # refused, not resolved, TLS faults, TimeoutError
             if self._dials.pop(receiver, None) is not None:
                 receiver.engine_failed(EngineFault.UNREACHABLE)
             return
@@ -89,7 +93,12 @@ class EnginePool:
             self._open.discard(connection)
             receiver.engine_failed(EngineFault.UNREACHABLE)
             return
-        connection.send(receiver)
+        try:
+            connection.send(receiver)
+        except Exception as error:  # nobody awaits this task: the request must hear of it
+            log_event(_logger, logging.ERROR, "request not sent", error=error)
+            connection.abort()
+            receiver.engine_failed(EngineFault.LOST)
 
     def put(self, connection: EngineConnection) -> None:
         """`connection` has served a request and is free."""

@@ -11,7 +11,7 @@ from tests.admission.data_plane import CHAT, LOCAL, is_empty, posted, queued, ru
 from tests.support.raw_client import RawClient, ask, chat_body, request
 from tests.support.scripted_engine import ScriptedEngine, answering, chatting, silent
 from tests.support.vllm_answers import chat_answer
-from tests.support.waiting import until
+from tests.support.waiting import holds_for, until
 
 LARGE = 700_000
 """More than the 256 KiB that are held of a waiting request."""
@@ -241,8 +241,25 @@ async def test_a28_preflight_passes_while_all_seats_are_taken(tmp_path: Path) ->
         await is_empty(server)
 
 
+async def test_empty_lines_before_a_request_hold_nothing_and_begin_nothing(
+    tmp_path: Path,
+) -> None:
+    """256 KiB of line ends are no head: nothing of them is kept, and a request may follow."""
+    settings = replace(LOCAL, header_timeout_s=0.05)
+    async with (
+        ScriptedEngine(chatting()) as engine,
+        running(engine.url, tmp_path, settings=settings) as server,
+        await RawClient.open(server.data_url) as client,
+    ):
+        await client.send(b"\r\n" * 2**17)
+        await holds_for(
+            lambda: len(server.proxy.connections) == 1, what="no head is late", for_s=0.15
+        )
+        assert (await client.post(CHAT, chat_body())).status == 200
+
+
 async def test_one_connection_too_many_is_told_so(tmp_path: Path) -> None:
-    """Over the limit of connections: 503 and a close; a place that becomes free can be used."""
+    """Over the limit of connections: 429 and a close; a place that becomes free can be used."""
     settings = replace(LOCAL, maximum_connections=2)
     async with (
         ScriptedEngine(chatting()) as engine,
@@ -252,7 +269,8 @@ async def test_one_connection_too_many_is_told_so(tmp_path: Path) -> None:
         second = await RawClient.open(server.data_url)
         await until(lambda: len(server.proxy.connections) == 2, what="both are known")
         async with await RawClient.open(server.data_url) as third:
-            assert (await third.answer()).status == 503
+            answer = await third.answer()
+            assert (answer.status, answer.header("retry-after")) == (429, "1")
             assert await third.read_until_close() == b""
         await first.close()
         await until(lambda: len(server.proxy.connections) == 1, what="there is a place")

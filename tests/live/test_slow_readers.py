@@ -10,7 +10,7 @@ from tests.support.raw_client import RawClient, ask, chat_body, request
 from tests.support.scraping import outcomes
 from tests.support.scripted_engine import Exchange, ScriptedEngine, chatting, probes_first
 from tests.support.vllm_answers import DONE, chunk, stream_head
-from tests.support.waiting import until
+from tests.support.waiting import holds_for, until
 
 CHAT = "/v1/chat/completions"
 MIB = 2**20
@@ -35,6 +35,24 @@ async def _stalled(url: str) -> RawClient:
     client.writer.transport.pause_reading()  # type: ignore[attr-defined]
     await client.send(request("POST", CHAT, body=chat_body(stream=True)))
     return client
+
+
+@pytest.mark.slow
+async def test_a_client_that_pauses_is_no_silence_of_the_engine(start_proxy: ProxyStarter) -> None:
+    """C06: who reads on after longer than the engine's idle time gets the rest of the stream."""
+    document = policy(engine={"idleTimeoutSeconds": 1})
+    async with ScriptedEngine(probes_first(_push)) as engine:
+        proxy = await start_proxy(engine.url, documents=[document])
+        client = await _stalled(proxy.url)
+        await until(lambda: engine.busy == 1, what="the stream runs")
+        await holds_for(lambda: engine.busy == 1, what="the stream is not cut", for_s=2.5)
+        client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        read = 0
+        while read < 20 * MIB:
+            read += len(await client.reader.readexactly(MIB))
+        await client.close()
+        await until(lambda: engine.busy == 0, what="the engine is free")
+        assert await outcomes(proxy.admin_url) == {"client_left": 1}
 
 
 @pytest.mark.slow
