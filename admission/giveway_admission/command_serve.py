@@ -78,6 +78,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--engine-idle-pool", parse_seconds, "S", "longest idle time of a connection to the engine")
     add("--engine-api-key-file", Path, "FILE", "file with the key that the engine asks for")
     add("--client-credentials", ClientCredentials, "WHAT", "clients' keys: auto, forward or drop")
+    add("--tickets", Path, "DIR", "keep requests that prefer an asynchronous answer in DIR")
+    add("--ticket-attempts", parse_count, "N", "how many processes may try a ticket's request")
+    add("--ticket-retention", parse_seconds, "S", "time for which tickets' answers are kept")
+    add("--ticket-wait", parse_seconds, "S", "longest wait before a ticket is given")
+    add("--ticket-count", parse_count, "N", "tickets at once")
+    add("--ticket-bytes", parse_bytes, "SIZE", "tickets' bodies and answers together")
+    add("--ticket-answer-bytes", parse_bytes, "SIZE", "largest answer of a ticket")
     add("--drain-timeout", parse_seconds, "S", "time for running answers after SIGTERM")
     add("--drain-token", str, "TOKEN", "what /drain asks for")
     add("--log-level", str, "LEVEL", "debug, info, warning or error")
@@ -94,6 +101,11 @@ _SETTING_OF_FLAG = {
     "max_body": "maximum_body_bytes",
     "max_connections": "maximum_connections",
     "engine_idle_pool": "engine_idle_pool_s",
+    "ticket_retention": "ticket_retention_s",
+    "ticket_wait": "ticket_longest_wait_s",
+    "ticket_count": "ticket_maximum_count",
+    "ticket_bytes": "ticket_maximum_bytes",
+    "ticket_answer_bytes": "ticket_maximum_answer_bytes",
     "drain_timeout": "drain_timeout_s",
 }
 """Where a flag is named otherwise than its setting."""
@@ -199,13 +211,14 @@ def run(arguments: argparse.Namespace) -> int:
 
     from giveway_admission.logs import LogFormat, configure_logging
     from giveway_admission.serving import PortTakenError, serve_until_signal
+    from giveway_admission.ticket_store import TicketStoreError
 
     configure_logging(settings.log_level, LogFormat(settings.log_format))
     try:
         return uvloop.run(serve_until_signal(settings))
     except PolicyError as error:
         sys.stderr.write(f"giveway serve: the policy can't be used:\n{error}\n")
-    except PortTakenError as error:
+    except (PortTakenError, TicketStoreError) as error:
         sys.stderr.write(f"giveway serve: {error}\n")
     except KeyboardInterrupt:
         return 0

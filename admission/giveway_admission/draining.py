@@ -36,6 +36,8 @@ class Drain:
             exchange = connection.exchange
             if exchange is not None and exchange.drain():
                 waiting += 1
+        if proxy.tickets is not None:
+            proxy.tickets.drain()
         log_event(_logger, logging.INFO, "draining", sent_away=waiting, running=proxy.busy)
         self._look()
 

@@ -17,15 +17,23 @@ What always holds
 import contextlib
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from giveway_scheduler import Dispatch, DispatchReason, Evict, Expire, Reject, Usage
 
 from giveway_admission.answers import ErrorAnswer, make_error
 from giveway_admission.attempts import Attempt
-from giveway_admission.endpoints import Endpoint, ErrorDialect, PriorityBy, Refused, find_endpoint
+from giveway_admission.endpoints import (
+    BodyKind,
+    Endpoint,
+    ErrorDialect,
+    PriorityBy,
+    Refused,
+    find_endpoint,
+)
 from giveway_admission.engine_connections import EngineFault
 from giveway_admission.logs import log_event
 from giveway_admission.outcomes import STATUS, Outcome
@@ -48,9 +56,9 @@ from giveway_admission.request_reading import (
 )
 from giveway_admission.response_heads import Framing, ResponseHead, encode_client_head
 from giveway_admission.runtime_policies import Admission, Refusal
+from giveway_admission.tickets import TICKET_ENDPOINT, TICKETS_PREFIX, find_ticket_endpoint
 
 if TYPE_CHECKING:
-    from giveway_admission.client_connections import ClientConnection
     from giveway_admission.proxying import Proxy
 
 _logger = logging.getLogger(__name__)
@@ -86,16 +94,36 @@ _READING, _WAITING, _SENT, _ANSWERING, _ENDED = State
 _COMPLETED: Final = Outcome.COMPLETED
 
 
+class Client(Protocol):
+    """Whoever sent a request and gets its answer: a connection, or a ticket's collector."""
+
+    ip: bytes
+
+    @property
+    def keeps_alive(self) -> bool: ...
+    def write(self, data: bytes) -> None: ...
+    def direct_write(self) -> Callable[[bytes], None]: ...
+    def comment_every(self, interval_s: float) -> None: ...
+    def read_on(self) -> None: ...
+    def hold_body(self, held: bool) -> None: ...
+    def end_exchange(self, *, close: bool) -> None: ...
+    def break_off(self, *, hard: bool) -> None: ...
+
+
 class Exchange:
     """One request and its answer."""
 
     __slots__ = (
         *("_arrived_s", "_attempt", "_body", "_body_begun", "_decision", "_losses", "_status"),
         *("_streams", "_waited_s", "_whole", "admission", "attempts", "client", "endpoint"),
-        *("framing", "head", "head_out", "hides_usage", "name", "priority", "proxy", "state"),
+        *("framing", "head", "head_out", "hides_usage", "name", "on_left", "priority", "proxy"),
+        "state",
     )
 
-    def __init__(self, proxy: "Proxy", client: "ClientConnection", head: RequestHead) -> None:
+    known_tenant: str | None = None
+    """Whose request it is. None: its headers tell."""
+
+    def __init__(self, proxy: "Proxy", client: Client, head: RequestHead) -> None:
         self.proxy = proxy
         self.client = client
         self.head = head
@@ -128,6 +156,8 @@ class Exchange:
         """A response head has gone to the client; `framing` and `_streams` are what it said."""
         self._streams = False
         self.framing = Framing.NONE
+        self.on_left: Callable[[], None] | None = None
+        """Called when the client has left. None: nobody wants to know."""
 
     # From the client's connection.
 
@@ -135,6 +165,8 @@ class Exchange:
         """Judge the head. False: it was answered already, and its body is not wanted."""
         head, proxy = self.head, self.proxy
         found = find_endpoint(head.method, head.path)
+        if isinstance(found, Refused) and proxy.tickets is not None:
+            found = find_ticket_endpoint(head.method, head.path) or found
         if isinstance(found, Refused):
             self._refuse_path(found)
             return False
@@ -161,6 +193,8 @@ class Exchange:
             self._refuse(Outcome.DRAINING, DRAINING_MESSAGE, retry_after_s=DRAINING_RETRY_S)
         elif self.endpoint.metered:
             self._admit(self.endpoint)
+        elif self.endpoint is TICKET_ENDPOINT and self.proxy.tickets is not None:
+            self.proxy.tickets.answer(self)
         else:
             self.proxy.unmetered += 1
             self._send()
@@ -198,6 +232,8 @@ class Exchange:
         self._finish(Outcome.CLIENT_LEFT, usage=usage)
         if admission is not None:
             self.proxy.admitter.cancel(admission.request.key, usage=usage)
+        if self.on_left is not None:
+            self.on_left()
 
     def client_congested(self, congested: bool) -> None:
         """The client does not keep up with the answer, or does again."""
@@ -254,9 +290,18 @@ class Exchange:
             key=proxy.admitter.next_key(),
             name=self.name.decode("ascii"),
             size_bytes=len(self._body) + _HEAD_BYTES_HELD,
+            tenant=self.known_tenant,
         )
         if isinstance(admission, Refusal):
             self._refuse(admission.outcome, admission.message, param=admission.param)
+            return
+        if (
+            proxy.tickets is not None
+            and self._whole
+            and not facts.streams
+            and endpoint.body is BodyKind.JSON
+            and proxy.tickets.takes(self, admission, self._body)
+        ):
             return
         if not self._whole:
             admission = replace(admission, request=replace(admission.request, repeatable=False))
@@ -275,6 +320,30 @@ class Exchange:
         proxy.admitter.offer(self, admission)
         if proxy.comments_s and facts.streams and not head.is_1_0 and self.awaits_answer:
             self.client.comment_every(proxy.comments_s)
+
+    # For the ticket desk, which answers some requests itself.
+
+    def hand_over(self) -> None:
+        """Somebody else will answer it, later."""
+        self.proxy.unmetered += 1
+        self.state = _SENT
+
+    def answer_whole(self, status: int, head: bytes, body: bytes) -> None:
+        """The whole answer. `head`: status line and header lines, without the length."""
+        if self.state is _ENDED:
+            return
+        client = self.client
+        self._status = status
+        close = not client.keeps_alive
+        length = b"Content-Length: %d\r\n" % len(body)
+        end = b"Connection: close\r\n\r\n" if close else b"\r\n"
+        client.write(head + length + end + body)
+        self._finish(_COMPLETED, usage=None)
+        client.end_exchange(close=close)
+
+    def refuse(self, outcome: Outcome, message: str, *, retry_after_s: float | None = None) -> None:
+        if self.state is not _ENDED:
+            self._refuse(outcome, message, retry_after_s=retry_after_s)
 
     def _change_body(self, *, asks_usage: bool, drops_priority: bool) -> None:
         # What was read as JSON but can't be taken apart goes on as it is.
@@ -588,7 +657,7 @@ class Exchange:
             "request",
             request=self.name.decode("ascii"),
             method=self.head.method,
-            path=self.head.path,
+            path=TICKETS_PREFIX if self.endpoint is TICKET_ENDPOINT else self.head.path,
             status=self._status,
             outcome=outcome.value,
             class_name=None if admission is None else admission.class_name,

@@ -27,6 +27,7 @@ from giveway_admission.upstreams import Upstream, parse_upstream
 
 if TYPE_CHECKING:
     from giveway_admission.client_connections import ClientConnection
+    from giveway_admission.ticket_desk import TicketDesk
 
 _logger = logging.getLogger(__name__)
 _REMEMBERED_LINES = 10_000
@@ -54,6 +55,8 @@ class Proxy:
         self.probe = EngineProbe(upstream, settings, changed=self._engine_changed)
         self.address = _engine_address(settings, upstream)
         self.leaving = LeavingWatch(loop)
+        self.tickets: TicketDesk | None = None
+        """None: no tickets are given, and nobody's wish for one is heeded."""
         self.connections: set[ClientConnection] = set()
         self.connection_limit = settings.maximum_connections
         self.draining = False

@@ -75,13 +75,15 @@ class RuntimePolicy:
         key: RequestKey,
         name: str,
         size_bytes: int,
+        tenant: str | None = None,
     ) -> Admission | Refusal:
         """Who it is, which class it has, and what it will cost.
 
         `headers`: lower-case name -> value; repeated ones joined with ", ". What a class may be is
-        the same for all endpoints so far.
+        the same for all endpoints so far. `tenant` None: the headers tell.
         """
-        tenant = self.identifier.find(headers)
+        if tenant is None:
+            tenant = self.identifier.find(headers)
         if tenant is None:
             return Refusal(outcome=Outcome.UNAUTHORIZED, message=_UNKNOWN_KEY)
         rules = self.classifier.rules(tenant)

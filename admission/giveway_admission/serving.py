@@ -34,6 +34,8 @@ from giveway_admission.proxying import Proxy
 from giveway_admission.recent_decisions import RecentDecisions
 from giveway_admission.runtime_policies import RuntimePolicy
 from giveway_admission.settings import ProxySettings
+from giveway_admission.ticket_desk import TicketDesk
+from giveway_admission.ticket_store import TicketStore
 
 _logger = logging.getLogger(__name__)
 
@@ -74,7 +76,8 @@ class Server:
     # Start and end.
 
     async def start(self) -> None:
-        """Raises `PolicyError` for a policy that can't be used, `PortTakenError` for a port."""
+        """Raises `PolicyError` for a policy that can't be used, `PortTakenError` for a port,
+        `TicketStoreError` for a folder of tickets."""
         settings = self.settings
         loop = asyncio.get_running_loop()
         document = self._first_policy()
@@ -83,6 +86,10 @@ class Server:
         proxy = self._proxy = Proxy(settings, policy, loop=loop, metrics=self.metrics)
         proxy.connection_limit = _connection_limit(settings.maximum_connections)
         self._drain = Drain(proxy)
+        if settings.tickets is not None:
+            tickets = TicketDesk(proxy, TicketStore(settings.tickets))
+            await tickets.open()
+            proxy.tickets = tickets
         self._watcher = EngineWatcher(
             settings.upstream.rstrip("/") + "/metrics",
             on_preemptions=proxy.admitter.report_preemptions,
@@ -101,6 +108,8 @@ class Server:
         self._watcher.start()
         if self._watch is not None:
             self._watching = asyncio.create_task(self._watch.run(), name="policy-watch")
+        if proxy.tickets is not None:
+            proxy.tickets.resume()
         gc.collect()
         gc.freeze()
 
@@ -146,6 +155,8 @@ class Server:
             self._listener.close()
         if self._proxy is not None:
             await self._flush(self._proxy)
+            if self._proxy.tickets is not None:
+                await self._proxy.tickets.close()
             self._proxy.close()
         if self._admin is not None:
             await self._admin.stop()

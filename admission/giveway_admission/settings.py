@@ -85,6 +85,22 @@ class ProxySettings:
     """How often an engine that is there is asked whether it still is. Only for `/readyz` and the
     metrics: requests notice by themselves."""
 
+    tickets: Path | None = None
+    """Folder in which tickets are kept. None: none are given."""
+    ticket_attempts: int = 3
+    """How many processes may send a ticket's request to the engine: one that makes the proxy die
+    with it is given up."""
+    ticket_retention_s: float = 24 * 3600.0
+    """How long an answer is kept for its owner to fetch it."""
+    ticket_longest_wait_s: float = 60.0
+    """The longest `wait` of a client before it gets its ticket."""
+    ticket_maximum_count: int = 10_000
+    """Tickets at once, open and finished; one more is refused with 429. A guess."""
+    ticket_maximum_bytes: int = 256 * MIB
+    """Their bodies and answers together. Bodies of open tickets are in memory too."""
+    ticket_maximum_answer_bytes: int = 16 * MIB
+    """A longer answer is given up, and the ticket fails."""
+
     drain_timeout_s: float = 120.0
     """How long running answers may go on after SIGTERM. A guess: most pods' answers end sooner;
     the pod's grace period has to be longer."""
