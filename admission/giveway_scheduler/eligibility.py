@@ -95,15 +95,24 @@ class Eligibility:
             if tenant.budget.is_limited:
                 wait_s = tenant.budget.wait_s(entry.cost_tokens, now_s=now_s)
             if wait_s > 0.0:
-                self._room.hold_until(now_s + wait_s, queue, flow)
+                self._room.hold_until(self._soonest_s(entry, now_s + wait_s), queue, flow)
                 tenant.held[flow] = queue
                 continue
             if service_class.budget.is_limited:
                 wait_s = service_class.budget.wait_s(entry.cost_tokens, now_s=now_s)
             if wait_s > 0.0:
-                self.wake_s = min(self.wake_s, now_s + wait_s)
+                self.wake_s = min(self.wake_s, self._soonest_s(entry, now_s + wait_s))
                 return None
             return entry
+
+    def _soonest_s(self, entry: Entry, can_pay_s: float) -> float:
+        """When the entry can pay, or is demoted and another one is next in its place."""
+        late_s = entry.service_class.queue.late_s(
+            entry,
+            backlog_s=self._gate.backlog_s,
+            prompt_s_per_token=self._gate.prompt_s_per_token,
+        )
+        return min(can_pay_s, late_s)
 
     def _passes_gate(self, service_class: ServiceClass, now_s: float) -> bool:
         """A class with a claim passes a gate that stays closed, one un-prefilled prompt a time."""

@@ -26,6 +26,7 @@ stale, so that they never outgrow what they order.
 
 from __future__ import annotations
 
+import math
 from enum import Enum
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
@@ -222,13 +223,20 @@ class ClassQueue:
             elif self.order is not Order.FAIR_SHORTEST_FIRST:
                 return flow.entries.oldest
             else:
-                entry = self._shortest(flow, now_s + backlog_s, prompt_s_per_token)
+                entry = self._shortest(flow, now_s, backlog_s, prompt_s_per_token)
                 if entry is not None:
                     return entry
                 if ready[0][0] == 1:
                     return self._longest_late(flow)
                 self._make_ready(flow)
         return None
+
+    def late_s(self, entry: Entry, *, backlog_s: float, prompt_s_per_token: float) -> float:
+        """From when on the entry, the next of its flow, is demoted. Infinite: it will not be."""
+        if self.order is not Order.FAIR_SHORTEST_FIRST or self.target_s is None or entry.is_late:
+            return math.inf
+        prompt_s = entry.request.prompt_tokens * prompt_s_per_token
+        return entry.offered_s + self.target_s - backlog_s - prompt_s
 
     def charge(self, flow: Flow, service_tokens: float, *, settled_tokens: float = 0.0) -> None:
         """Add to the tenant's service (below 0: take back), and put the flow at its new place.
@@ -290,17 +298,19 @@ class ClassQueue:
         else:
             heappush(flow.prompts, (entry.request.prompt_tokens, entry.order, entry))
 
-    def _shortest(self, flow: Flow, ready_s: float, prompt_s_per_token: float) -> Entry | None:
+    def _shortest(
+        self, flow: Flow, now_s: float, backlog_s: float, prompt_s_per_token: float
+    ) -> Entry | None:
         """The flow's shortest prompt that can be on time; late ones before it are demoted."""
-        prompts = flow.prompts
+        prompts, target_s = flow.prompts, self.target_s
         while prompts:
             tokens, _, entry = prompts[0]
             if not _waits_on_time(entry, flow):
                 heappop(prompts)
             elif (
-                self.target_s is not None
-                and ready_s + tokens * prompt_s_per_token - entry.offered_s > self.target_s
-            ):
+                target_s is not None
+                and now_s >= entry.offered_s + target_s - backlog_s - tokens * prompt_s_per_token
+            ):  # the very moment that `late_s` names
                 heappop(prompts)
                 entry.is_late = True
                 heappush(flow.late, (entry.order, entry))

@@ -73,7 +73,7 @@ def slo_aware(waiting: Waiting, now_s: float) -> list[int]:
     on_time = [
         key
         for key in between
-        if now_s + tokens(key) * SECONDS_PER_TOKEN - waiting.offered_s[key] <= target_s
+        if now_s < waiting.offered_s[key] + target_s - tokens(key) * SECONDS_PER_TOKEN
     ]
     if on_time:
         return [min(on_time, key=lambda key: (tokens(key), key))]

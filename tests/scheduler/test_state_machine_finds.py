@@ -183,3 +183,20 @@ def test_shorter_request_of_a_held_tenant_goes_if_it_can_pay() -> None:
     for key, tokens, goes in ((1, 100, True), (2, 100, False), (3, 20, True)):
         each = request(key, 1, tenant=tenant("slow"), prompt_tokens=tokens, maximum_output_tokens=0)
         assert dispatched(driver.offer(each)) == ([key] if goes else [])
+
+
+def test_request_behind_one_that_turns_late_is_announced() -> None:
+    """SLOAware: 1 has paid for its place before its class was closed, 2 has not. Both came in time;
+    1 is late at once, 2 is next but can never pay. When 2 turns late as well 1 is next, and goes
+    at that moment without any other call."""
+    driver = Driver(replace(PLAIN, concurrency=seats(10)))
+    driver.set_engine_available(False)
+    driver.offer(request(1, 1, prompt_tokens=100))
+    closed = replace(STANDARD, limits=Limits(requests_per_s=0.0), over_limit=OverLimit.QUEUE)
+    driver.configure(replace(driver.settings, classes=(REALTIME, closed, BATCH)))
+    driver.at(2.0)
+    driver.offer(request(2, 1, prompt_tokens=10))
+    assert driver.set_engine_available(True) == []
+    late_s = 2.0 + 1.0 - 10 * driver.settings.concurrency.prompt_seconds_per_token
+    assert driver.scheduler.next_event_s() == pytest.approx(late_s)
+    assert dispatched(driver.until(3.0)) == [1]
