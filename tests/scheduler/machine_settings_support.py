@@ -1,7 +1,8 @@
 """Which settings and requests does the state machine draw?
 
 Small numbers that collide often: few seats, few tenants, short queues, bursts of one. Every
-`Settings` drawn here is valid; everything else may be absurd.
+`Settings` drawn here is valid; everything else may be absurd. What lets requests wait and go again
+is drawn more often than what ends them at once: else nothing deep is ever reached.
 """
 
 from dataclasses import replace
@@ -45,26 +46,22 @@ def one_of(*values: Value) -> st.SearchStrategy[Value]:
 
 
 CLASS_LIMITS = one_of(
-    Limits(),
-    Limits(),
-    Limits(requests_per_s=0.0),
-    Limits(requests_per_s=1.0, request_burst=2.0),
+    *[Limits()] * 6,
+    *[Limits(requests_per_s=1.0, request_burst=2.0), Limits(tokens_per_s=997.0)] * 2,
     Limits(requests_per_s=10.0),
     Limits(requests_per_s=3.0, request_burst=0.5),
-    Limits(tokens_per_s=0.0),
     Limits(tokens_per_s=100.0, token_burst=50.0),
-    Limits(tokens_per_s=997.0),
     Limits(requests_per_s=2.0, tokens_per_s=500.0, token_burst=0.0),
+    Limits(requests_per_s=0.0),
+    Limits(tokens_per_s=0.0),
 )
 TENANT_LIMITS = one_of(
-    Limits(),
-    Limits(in_flight=0),
-    Limits(in_flight=1),
-    Limits(in_flight=3, requests_per_s=2.0),
-    Limits(requests_per_s=0.0),
-    Limits(requests_per_s=5.0, request_burst=1.0),
-    Limits(tokens_per_s=150.0),
+    *[Limits()] * 3,
+    *[Limits(in_flight=1), Limits(requests_per_s=5.0, request_burst=1.0)] * 2,
+    *[Limits(in_flight=3, requests_per_s=2.0), Limits(tokens_per_s=150.0)] * 2,
     Limits(tokens_per_s=1000.0, token_burst=300.0, in_flight=2),
+    Limits(in_flight=0),
+    Limits(requests_per_s=0.0),
 )
 
 
@@ -77,8 +74,8 @@ def class_settings(draw: st.DrawFn, name: ClassName) -> ClassSettings:
         weight=draw(one_of(1.0, 70.0, 5.0, 0.0)),
         limits=draw(CLASS_LIMITS),
         over_limit=draw(one_of(OverLimit.QUEUE, OverLimit.REJECT)),
-        queue_capacity=draw(one_of(100, 3, 1, 0)),
-        time_to_live_s=draw(one_of(15.0, 60.0, 1.5, 0.0)),
+        queue_capacity=draw(one_of(*[100] * 6, 3, 1, 0)),
+        time_to_live_s=draw(one_of(60.0, 60.0, 60.0, 15.0, 1.5, 0.0)),
         first_token_target_s=draw(one_of(None, 0.3, 2.0)),
         aging_base=draw(one_of(1.0, 20.0, 100.0)),
         aging_per_ms=draw(one_of(0.005, 0.02, 0.05)),
@@ -95,8 +92,8 @@ def concurrencies(draw: st.DrawFn) -> Concurrency:
         reserved_seats=draw(st.integers(0, seats - 1)),
         batch_minimum=draw(st.integers(1, batch_maximum)),
         batch_maximum=batch_maximum,
-        prompt_gate_tokens=draw(one_of(None, 1000, 50, 1)),
-        prompt_seconds_per_token=draw(one_of(1e-3, 23.5e-6, 0.0)),
+        prompt_gate_tokens=draw(one_of(None, None, 1000, 50, 1)),
+        prompt_seconds_per_token=draw(one_of(1e-3, 1e-3, 23.5e-6, 0.0)),
         lower_seats_on_preemption=draw(st.booleans()),
     )
 
@@ -131,9 +128,15 @@ def all_settings(draw: st.DrawFn) -> Settings:
                 AntiStarvation(threshold_s=0.3, boost_s=10.0, check_s=0.7, promotions_per_s=0.5),
             )
         ),
-        preemption=draw(one_of(*reversed(Preemption))),
-        queue_capacity=draw(one_of(100, 8, 2, 0)),
-        queue_bytes=draw(one_of(2**29, 2000, 15)),
+        preemption=draw(
+            one_of(
+                Preemption.ABORT_BEFORE_FIRST_TOKEN,
+                Preemption.ABORT_BEFORE_FIRST_TOKEN,
+                *Preemption,
+            )
+        ),
+        queue_capacity=draw(one_of(*[100] * 6, 8, 2, 0)),
+        queue_bytes=draw(one_of(*[2**29] * 4, 2000, 15)),
         batch_token_floor_ratio=draw(one_of(FLOOR_RATIO, 0.0)),
         batch_token_floor_half_life_s=draw(one_of(30.0, 1.0)),
         first_output_estimate_tokens=draw(one_of(256, 3)),
@@ -167,30 +170,56 @@ def changed(draw: st.DrawFn, settings: Settings) -> Settings:
 
 
 @st.composite
+def plain_requests(draw: st.DrawFn, key: int) -> Request:
+    """A request such as most clients send."""
+    return Request(
+        key=RequestKey(key),
+        rank=draw(st.integers(0, 3)),
+        tenant=draw(st.sampled_from(TENANTS)),
+        prompt_tokens=draw(one_of(10, 1, 103, 907, 5003)),
+        maximum_output_tokens=draw(one_of(20, 0, None)),
+    )
+
+
+@st.composite
 def requests(draw: st.DrawFn, key: int) -> Request:
     """A request that a client might send, plain or devious."""
     rank = draw(st.integers(0, 4))
-    plain = Request(
+    return Request(
         key=RequestKey(key),
         rank=rank,
         tenant=draw(st.sampled_from(TENANTS)),
         prompt_tokens=draw(one_of(10, 1, 103, 907, 5003)),
         maximum_output_tokens=draw(one_of(None, 20, 0, 4001)),
-        ceiling_rank=draw(st.integers(0, rank)),
-    )
-    if draw(st.booleans()):
-        return plain
-    return replace(
-        plain,
         answers=draw(one_of(1, 3)),
         size_bytes=draw(one_of(0, 10, 1000)),
-        patience_s=draw(one_of(None, 2.0, 0.2, 0.0, -1.0)),
+        patience_s=draw(one_of(None, None, None, 2.0, 0.2, 0.0, -1.0)),
         name=draw(st.sampled_from(NAMES)),
         workflow=draw(one_of(None, "w")),
         waits_for=draw(one_of(None, *NAMES)),
+        ceiling_rank=draw(st.integers(0, 4)),
         shows_first_token=draw(st.booleans()),
         repeatable=draw(st.booleans()),
     )
+
+
+@st.composite
+def chains(draw: st.DrawFn, key: int) -> list[Request]:
+    """Requests of one workflow that wait for each other, in any order of arrival (A9)."""
+    links = draw(st.permutations(["n1", "n2", "n3"]))
+    return [
+        Request(
+            key=RequestKey(key + place),
+            rank=draw(st.integers(0, 3)),
+            tenant=draw(st.sampled_from(TENANTS[:3])),
+            prompt_tokens=103,
+            maximum_output_tokens=20,
+            name=name,
+            workflow="w",
+            waits_for=draw(st.sampled_from(NAMES)),
+        )
+        for place, name in enumerate(links)
+    ]
 
 
 @st.composite

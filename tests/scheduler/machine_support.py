@@ -33,8 +33,10 @@ from tests.scheduler.machine_checks_support import (
 from tests.scheduler.machine_model_support import Model
 from tests.scheduler.machine_settings_support import (
     all_settings,
+    chains,
     changed,
     one_of,
+    plain_requests,
     requests,
     usages,
 )
@@ -71,6 +73,18 @@ class SchedulerMachine(RuleBasedStateMachine):
         for key in range(first.key, first.key + count):
             self._call(Offer(replace(first, key=RequestKey(key))))
 
+    @rule(data=st.data(), count=st.integers(2, 7))
+    def offer_crowd(self, data: st.DataObject, count: int) -> None:
+        SchedulerMachine.steps += 1
+        for _ in range(count):
+            self._call(Offer(data.draw(plain_requests(self.model.offered + 1))))
+
+    @rule(data=st.data())
+    def offer_chain(self, data: st.DataObject) -> None:
+        SchedulerMachine.steps += 1
+        for request in data.draw(chains(self.model.offered + 1)):
+            self._call(Offer(request))
+
     @precondition(lambda self: self.model.running())
     @rule(place=places)
     def first_token(self, place: int) -> None:
@@ -100,15 +114,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         self._call(Cancel(keys[place % len(keys)], usage))
 
     @precondition(lambda self: self.model.running())
-    @rule(place=places, goes_down=st.booleans())
-    def requeue(self, place: int, goes_down: bool) -> None:
+    @rule(place=places, goes_down=st.booleans(), comes_up=st.booleans())
+    def requeue(self, place: int, goes_down: bool, comes_up: bool) -> None:
         SchedulerMachine.steps += 1
         key = self._running(place)
         if goes_down:
             self._call(EngineIs(False))
         self._call(Requeue(key))
+        if comes_up:
+            self._call(EngineIs(True))
 
-    @rule(available=one_of(True, True, False))
+    @rule(available=one_of(True, True, True, False))
     def engine(self, available: bool) -> None:
         SchedulerMachine.steps += 1
         self._call(EngineIs(available))
@@ -118,42 +134,32 @@ class SchedulerMachine(RuleBasedStateMachine):
         SchedulerMachine.steps += 1
         self._call(Preempted(count))
 
-    @rule(settings=all_settings())
-    def configure(self, settings: Settings) -> None:
+    @rule(data=st.data(), is_all_new=one_of(False, False, False, True))
+    def configure(self, data: st.DataObject, is_all_new: bool) -> None:
         SchedulerMachine.steps += 1
-        self._configure(settings)
+        strategy = all_settings() if is_all_new else changed(self.model.settings)
+        self._configure(data.draw(strategy))
 
-    @rule(data=st.data())
-    def change(self, data: st.DataObject) -> None:
-        SchedulerMachine.steps += 1
-        self._configure(data.draw(changed(self.model.settings)))
-
-    @rule(seconds=one_of(0.2, 0.001, 0.03, 1.0, 3.1, 7.0, 20.0))
+    @rule(seconds=one_of(0.2, 0.001, 0.03, 1.0))
     def wait(self, seconds: float) -> None:
         SchedulerMachine.steps += 1
         self._wait(seconds)
 
-    @rule(seconds=one_of(1.0, 70.0, 5000.0, 1e6))
+    @rule(seconds=one_of(1.3, 3.1, 7.0, 20.0))
+    def wait_long(self, seconds: float) -> None:
+        SchedulerMachine.steps += 1
+        self._wait(seconds)
+
+    @rule(seconds=one_of(0.1, 1.0, 5.0, 70.0, 5000.0, 1e6))
     def oversleep(self, seconds: float) -> None:
         SchedulerMachine.steps += 1
         self._observe(Advance(), self.twins.oversleep(self.twins.now_s + seconds))
-
-    @rule(usage=usages())
-    def talk_of_strangers(self, usage: Usage | None) -> None:
-        SchedulerMachine.steps += 1
-        stranger = RequestKey(UNKNOWN)
-        for call in (
-            FirstToken(stranger),
-            Finish(stranger, usage),
-            Cancel(stranger, usage),
-            Requeue(stranger),
-        ):
-            self._call(call)
 
     def teardown(self) -> None:
         """Let everything end; then every arrival has exactly one outcome."""
         if not hasattr(self, "model"):
             return
+        self._talk_of_strangers()
         self._call(EngineIs(True))
         for _ in range(2 * len(self.model.live)):
             if not self.model.running():
@@ -164,6 +170,16 @@ class SchedulerMachine(RuleBasedStateMachine):
             self._call(Finish(self._running(0), None))
         check_nothing_left(self.model, self.twins.jumping, peak=self.peak)
         check_windows(self.model)
+
+    def _talk_of_strangers(self) -> None:
+        stranger = RequestKey(UNKNOWN)
+        for call in (
+            FirstToken(stranger),
+            Finish(stranger, None),
+            Cancel(stranger, None),
+            Requeue(stranger),
+        ):
+            self._call(call)
 
     def _running(self, place: int) -> RequestKey:
         running = self.model.running()
