@@ -42,7 +42,7 @@ async def ask_health(upstream: Upstream, *, headers: bytes = b"") -> Health:
             line = await reader.readuntil(b"\r\n")
     except TimeoutError:
         return Health.SILENT
-    except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+    except (OSError, UnicodeError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         return Health.GONE
     finally:
         if writer is not None:

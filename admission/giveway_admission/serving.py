@@ -9,6 +9,7 @@ import contextlib
 import gc
 import importlib.metadata
 import logging
+import os
 import resource
 import signal
 import sys
@@ -280,8 +281,7 @@ async def serve_until_signal(settings: ProxySettings) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, take_signal)
-        sys.stdout.write(f"data {server.data_url} admin {server.admin_url}\n")
-        sys.stdout.flush()
+        _say(f"data {server.data_url} admin {server.admin_url}\n")
         await first.wait()
         drained = asyncio.ensure_future(server.drain(settings.drain_timeout_s))
         hurried = asyncio.ensure_future(second.wait())
@@ -290,6 +290,17 @@ async def serve_until_signal(settings: ProxySettings) -> int:
             task.cancel()
         await asyncio.gather(drained, hurried, return_exceptions=True)
     return 0
+
+
+def _say(line: str) -> None:
+    """Tell whoever reads standard output. That nobody can read it is no reason not to serve."""
+    try:
+        sys.stdout.write(line)
+        sys.stdout.flush()
+    except OSError as error:
+        log_event(_logger, logging.WARNING, "standard output can't be written", error=error)
+        with open(os.devnull, "w") as nowhere:  # or the end of the process would try again
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _url(host: str, port: int) -> str:

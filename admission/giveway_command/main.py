@@ -7,6 +7,7 @@ of anything answers at once whatever the others need.
 import argparse
 import importlib
 import importlib.metadata
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -89,7 +90,22 @@ def version() -> str:
     return importlib.metadata.version("giveway")
 
 
+def open_standard_streams() -> None:
+    """Whoever starts us may have closed them. Then the next files and sockets would get their
+    numbers, and the event loop aborts the process when it closes such a one."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
+    open_standard_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
     chosen = given[0] if given else None
     parser, module = make_parser(chosen if chosen in SUBCOMMANDS else None)
