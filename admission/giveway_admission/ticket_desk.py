@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from giveway_admission.answers import make_error
+from giveway_admission.body_splicing import LONGEST_SCANNED_BYTES
 from giveway_admission.deadlines import Deadline
 from giveway_admission.exchanges import Exchange, State
 from giveway_admission.logs import log_event
@@ -151,12 +152,16 @@ class TicketDesk:
     # Newcomers.
 
     def takes(self, exchange: Exchange, admission: Admission, body: bytes) -> bool:
-        """True: the request is the desk's now, since its client wants a ticket for it."""
+        """True: the request is the desk's now, since its client wants a ticket for it.
+
+        Not for a target with a query, which may hold a credential, nor for a body of which the end
+        was not read, where `stream` may be.
+        """
         head = exchange.head
         preferences = read_preferences(
             head.fields.get(b"prefer"), longest_wait_s=self._proxy.settings.ticket_longest_wait_s
         )
-        if preferences is None or b"?" in head.target:
+        if preferences is None or b"?" in head.target or len(body) > LONGEST_SCANNED_BYTES:
             return False
         exchange.hand_over()
         self._start(self._accept(exchange, preferences, admission=admission, body=body), exchange)
@@ -384,7 +389,8 @@ class TicketDesk:
             self._hold_refused(ticket, run)
             return
         if answer is None:
-            answer = _refusal(Outcome.ENGINE_FAILED, "The answer could not be completed.")
+            outcome = Outcome.ENGINE_FAILED
+            answer = _refusal(outcome, "The answer could not be completed.")
         status = final_status(outcome, engine_up=self._proxy.engine_up)
         self._end(ticket, status, answer)
 
