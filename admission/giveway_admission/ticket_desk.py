@@ -174,13 +174,14 @@ class TicketDesk:
         try:
             key = read_key(exchange.head.fields.get(b"idempotency-key"))
         except ValueError as error:
-            exchange.refuse(Outcome.INVALID_REQUEST, str(error))
+            self._turn_away(exchange, Outcome.INVALID_REQUEST, str(error))
             return
         key_digest = None if key is None else digest_key(tenant, key)
         known = None if key_digest is None else self._index.find_by_key(key_digest)
         if known is not None:
             if known.fingerprint != fingerprint(path, body):
-                exchange.refuse(
+                self._turn_away(
+                    exchange,
                     Outcome.INVALID_REQUEST,
                     "This Idempotency-Key was used for another request already.",
                 )
@@ -188,7 +189,8 @@ class TicketDesk:
             await self._hand_out(exchange, known, preferences)
             return
         if not self._index.has_room(len(body)):
-            exchange.refuse(
+            self._turn_away(
+                exchange,
                 Outcome.QUEUE_FULL,
                 "Too many tickets are kept already. Fetch and delete some, or come later.",
                 retry_after_s=_STORE_RETRY_S,
@@ -211,13 +213,27 @@ class TicketDesk:
             path=path, fields=keep_fields(exchange.head.fields, name=exchange.name), body=body
         )
         if not await self._write_down(ticket, request):
-            self._refuse_unstored(exchange)
+            self._turn_away(
+                exchange, Outcome.ENGINE_UNAVAILABLE, _STORE_MESSAGE, retry_after_s=_STORE_RETRY_S
+            )
             return
         if exchange.state is State.ENDED and key is None:  # its client can't come back for it
             await self._remove(ticket)
             return
         self._offer(ticket, request, client_ip=exchange.client.ip)
         await self._hand_out(exchange, ticket, preferences, is_new=True)
+
+    def _turn_away(
+        self,
+        exchange: Exchange,
+        outcome: Outcome,
+        message: str,
+        *,
+        retry_after_s: float | None = None,
+    ) -> None:
+        """Refuse what no scheduler has seen, and count it."""
+        self._proxy.metrics.refused_early(outcome)
+        exchange.refuse(outcome, message, retry_after_s=retry_after_s)
 
     def _patience_s(self, admission: Admission) -> float:
         """The class's time to live, or the client's own patience."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 from pathlib import Path
 
 from tests.admission.data_plane import CHAT, is_empty, queued, running
@@ -9,6 +10,7 @@ from tests.admission.ticket_support import (
     content,
     desk,
     final,
+    location,
     status,
     take,
     ticket,
@@ -16,7 +18,8 @@ from tests.admission.ticket_support import (
     with_tickets,
 )
 from tests.support.policies import policy, service_class
-from tests.support.raw_client import ask, chat_body
+from tests.support.raw_client import RawClient, ask, chat_body, request
+from tests.support.scraping import outcomes, scrape
 from tests.support.scripted_engine import Exchange, ScriptedEngine, chatting, probes_first, silent
 from tests.support.vllm_answers import error_answer
 from tests.support.waiting import until
@@ -53,6 +56,7 @@ async def test_a_full_store_refuses_newcomers(tmp_path: Path) -> None:
         assert int(refused.header("retry-after") or 0) >= 1
         assert (await ask(url, CHAT, chat_body())).status == 200
         assert (await final(url, path)).status == 200
+        assert await outcomes(server.admin_url) == {"completed": 2, "queue_full": 1}
         await ask(url, path, method="DELETE")
         assert (await take(url)).status == 202
 
@@ -210,3 +214,60 @@ async def test_no_task_is_left_when_many_tickets_are_done(tmp_path: Path) -> Non
         assert len(set(paths)) == len(engine.work) == 50
         await until(lambda: not desk(server)._tasks, what="nothing is being done")
         assert engine.most_busy <= 4
+
+
+async def test_random_use_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Tickets taken, waited for, left, cancelled, over an engine that breaks: all is given back."""
+    chance = random.Random(7)
+
+    async def moody(exchange: Exchange) -> None:
+        await exchange.pause(chance.random() * 0.02)
+        match chance.randrange(6):
+            case 0:
+                exchange.reset()
+            case 1:
+                await exchange.send(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf")
+                exchange.close()
+            case _:
+                await chatting()(exchange)
+
+    async def use(number: int) -> None:
+        client = await RawClient.open(server.data_url)
+        headers = {"Prefer": f"respond-async, wait={chance.randrange(2)}"}
+        if chance.random() < 0.4:
+            headers["Idempotency-Key"] = f"k{number % 10}"
+        headers["X-Giveway-Class"] = chance.choice(("realtime", "batch"))
+        async with client:
+            await client.send(request("POST", CHAT, body=chat_body(), headers=headers))
+            if chance.random() < 0.2:
+                return
+            answer = await client.answer()
+            if answer.status != 202:
+                return
+            if chance.random() < 0.4:
+                deleted = await client.get(location(answer))
+                assert deleted.status in (200, 202, 404, 502)
+                await ask(server.data_url, location(answer), method="DELETE")
+                return
+        done = await final(server.data_url, location(answer))
+        assert done.status in (200, 404, 502)
+
+    settings = with_tickets(tmp_path)
+    async with (
+        ScriptedEngine(probes_first(moody)) as engine,
+        running(engine.url, tmp_path, policy(queue={"capacity": 12}), settings=settings) as server,
+    ):
+        await asyncio.gather(*(use(number) for number in range(150)))
+        await until(lambda: tickets_of(server).open == 0, what="all have ended")
+        await is_empty(server)
+        await until(lambda: not desk(server)._tasks, what="nothing is being done")
+        finished = tickets_of(server).finished
+        rows = await desk(server)._store._do(
+            lambda: desk(server)._store._begin().execute("SELECT count(*) FROM tickets").fetchone()
+        )
+        assert rows == (finished,)
+        counted = await scrape(server.admin_url)
+        arrived = counted.total("giveway_requests_arrived_total")
+        assert (
+            sum((await outcomes(server.admin_url)).values()) == arrived > 50
+        )  # 90 without a key, 10 keys, less who left
