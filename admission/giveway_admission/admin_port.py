@@ -7,9 +7,11 @@ and knows two times: until the first request's head is complete, and while nothi
 """
 
 import asyncio
-from typing import cast
+from collections.abc import Callable
+from typing import Any, cast
 
-from aiohttp import web
+from aiohttp import hdrs, web
+from aiohttp.http_parser import RawRequestMessage
 
 from giveway_admission.deadlines import Deadline
 
@@ -38,6 +40,7 @@ class AdminPort:
         await self._runner.setup()
         server = self._runner.server
         assert server is not None, "set up above"
+        server.request_factory = _expecting_nothing(server.request_factory)
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(
             lambda: ImpatientConnection(
@@ -59,6 +62,20 @@ class AdminPort:
         await self._runner.cleanup()
         if self._listener is not None:
             await self._listener.wait_closed()
+
+
+def _expecting_nothing(make: Callable[..., web.BaseRequest]) -> Callable[..., web.BaseRequest]:
+    """Requests without `Expect`: nothing here reads a body, so nothing is worth a 100, and aiohttp
+    answers a value that is not ASCII with a 500."""
+
+    def make_request(message: RawRequestMessage, *others: Any, **named: Any) -> web.BaseRequest:
+        if hdrs.EXPECT in message.headers:
+            headers = message.headers.copy()
+            headers.popall(hdrs.EXPECT)
+            message = message._replace(headers=type(message.headers)(headers))
+        return make(message, *others, **named)
+
+    return make_request
 
 
 class ImpatientConnection(asyncio.Protocol):

@@ -67,15 +67,16 @@ def configure_logging(
 
 
 def _is_ours_to_know(record: logging.LogRecord) -> bool:
-    """False for the errors that aiohttp logs when bytes on the admin port are no HTTP.
+    """False for the errors that aiohttp logs when bytes on the admin port are no HTTP, or no body.
 
     Whoever sent them is told by a 400; a port scan must wake nobody.
     """
     if record.name != "aiohttp.server" or not record.exc_info:
         return True
     from aiohttp.http_exceptions import HttpProcessingError
+    from aiohttp.web import RequestPayloadError
 
-    return not isinstance(record.exc_info[1], HttpProcessingError)
+    return not isinstance(record.exc_info[1], HttpProcessingError | RequestPayloadError)
 
 
 def log_event(logger: logging.Logger, level: int, event: str, **fields: object) -> None:

@@ -1,0 +1,30 @@
+"""Can bytes on the admin port make it fail, or wake somebody by an error in the log?"""
+
+import pytest
+
+from tests.support.proxy_fixtures import Stand
+from tests.support.raw_client import RawClient
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+_START = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+
+REQUESTS = {
+    "expects what is not ASCII": _START + b"Expect: \xff\xfe\r\n\r\n",
+    "expects the unknown": _START + b"Expect: something\r\n\r\n",
+    "expects twice": _START + b"Expect: \xff\r\nExpect: 100-continue\r\n\r\n",
+    "expects at no path": _START.replace(b"metrics", b"none") + b"Expect: \xff\r\n\r\n",
+    "broken chunks": _START + b"Transfer-Encoding: chunked\r\n\r\n5\r\nabcdeXX0\r\n\r\n",
+    "body with a false encoding": (
+        _START + b"Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\nabcde"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_g10_odd_requests_are_answered_and_log_no_error(stand: Stand, name: str) -> None:
+    """An answer below 500; the fixture looks for errors in the log."""
+    async with await RawClient.open(stand.proxy.admin_url) as client:
+        await client.send(REQUESTS[name])
+        answer = await client.read_until_close()
+    assert answer[9:10] in (b"2", b"4"), answer[:300]
