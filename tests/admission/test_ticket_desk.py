@@ -228,9 +228,14 @@ async def test_the_same_key_gives_the_same_ticket(tmp_path: Path) -> None:
         done = await final(url, paths.pop())
         again = await take(url, Idempotency_Key="job-7")
         assert (again.status, again.body) == (200, done.body)
+        place = again.header("content-location")
+        assert place == location(answers[0])
         waited = await take(url, Idempotency_Key="job-7", Prefer="respond-async, wait=5")
         assert waited.body == done.body
         assert len(engine.work) == 1
+        await ask(url, place, method="DELETE")
+        assert location(await take(url, Idempotency_Key="job-7")) != place
+        await until(lambda: len(engine.work) == 2, what="the key is free, and it runs again")
 
 
 async def test_keys_belong_to_tenants(tmp_path: Path) -> None:

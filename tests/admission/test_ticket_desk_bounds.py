@@ -8,7 +8,6 @@ from pathlib import Path
 from tests.admission.data_plane import CHAT, is_empty, queued, running
 from tests.admission.ticket_support import (
     content,
-    desk,
     final,
     location,
     status,
@@ -16,6 +15,7 @@ from tests.admission.ticket_support import (
     ticket,
     tickets_of,
     with_tickets,
+    work,
 )
 from tests.support.policies import policy, service_class
 from tests.support.raw_client import RawClient, ask, chat_body, request
@@ -189,7 +189,7 @@ async def test_a_broken_disk_costs_tickets_and_nothing_else(tmp_path: Path) -> N
         running(engine.url, tmp_path, settings=with_tickets(tmp_path)) as server,
     ):
         url = server.data_url
-        store = desk(server)._store
+        store = work(server).store
         await store._do(lambda: store._begin().execute("PRAGMA max_page_count = 8").fetchone())
         large = chat_body(text="x" * 100_000)
         refused = await take(url, large)
@@ -212,7 +212,7 @@ async def test_no_task_is_left_when_many_tickets_are_done(tmp_path: Path) -> Non
         answers = await asyncio.gather(*(final(url, path) for path in paths))
         assert {answer.status for answer in answers} == {200}
         assert len(set(paths)) == len(engine.work) == 50
-        await until(lambda: not desk(server)._tasks, what="nothing is being done")
+        await until(lambda: not work(server).tasks, what="nothing is being done")
         assert engine.most_busy <= 4
 
 
@@ -260,10 +260,10 @@ async def test_random_use_leaves_nothing_behind(tmp_path: Path) -> None:
         await asyncio.gather(*(use(number) for number in range(150)))
         await until(lambda: tickets_of(server).open == 0, what="all have ended")
         await is_empty(server)
-        await until(lambda: not desk(server)._tasks, what="nothing is being done")
+        await until(lambda: not work(server).tasks, what="nothing is being done")
         finished = tickets_of(server).finished
-        rows = await desk(server)._store._do(
-            lambda: desk(server)._store._begin().execute("SELECT count(*) FROM tickets").fetchone()
+        rows = await work(server).store._do(
+            lambda: work(server).store._begin().execute("SELECT count(*) FROM tickets").fetchone()
         )
         assert rows == (finished,)
         counted = await scrape(server.admin_url)

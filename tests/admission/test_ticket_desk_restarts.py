@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from giveway_admission.ticket_desk import TicketDesk
 from giveway_admission.ticket_store import TicketStoreError
 
 from tests.admission.data_plane import CHAT, is_empty, queued, running
@@ -16,6 +15,7 @@ from tests.admission.ticket_support import (
     ticket,
     tickets_of,
     with_tickets,
+    work,
 )
 from tests.support.policies import policy, service_class, tenant
 from tests.support.raw_client import ask, chat_body
@@ -134,8 +134,7 @@ async def test_time_goes_on_while_no_proxy_runs(tmp_path: Path) -> None:
         ) as server:
             path = await ticket(server.data_url)
             expires_s = (await ask(server.data_url, path)).json()["expires_at"]
-            clock = server.proxy.tickets._clock if server.proxy.tickets else None
-        assert clock is not None
+            clock = work(server).clock
         await until(lambda: clock() > int(str(expires_s)) + 1, what="its time is over")
         async with running(engine.url, tmp_path, settings=settings) as server:
             late = await final(server.data_url, path)
@@ -162,8 +161,6 @@ async def test_a_ticket_is_only_promised_once_it_is_on_the_disk(tmp_path: Path) 
         ScriptedEngine(chatting()) as engine,
         running(engine.url, tmp_path, settings=with_tickets(tmp_path)) as server,
     ):
-        tickets: TicketDesk | None = server.proxy.tickets
-        assert tickets is not None
         loop = asyncio.get_running_loop()
         held, go_on = asyncio.Event(), asyncio.Event()
 
@@ -171,7 +168,7 @@ async def test_a_ticket_is_only_promised_once_it_is_on_the_disk(tmp_path: Path) 
             loop.call_soon_threadsafe(held.set)
             asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(timeout=20)
 
-        holding = asyncio.create_task(tickets._store._do(hold))
+        holding = asyncio.create_task(work(server).store._do(hold))
         await held.wait()
         asked = asyncio.create_task(take(server.data_url))
         await until(lambda: tickets_of(server).open == 1, what="it is on its way to the disk")

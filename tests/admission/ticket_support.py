@@ -7,6 +7,7 @@ from giveway_admission.serving import Server
 from giveway_admission.settings import ProxySettings
 from giveway_admission.ticket_desk import TicketDesk
 from giveway_admission.ticket_index import TicketStatistics
+from giveway_admission.ticket_offering import TicketOffering
 
 from tests.admission.data_plane import CHAT, LOCAL
 from tests.support.raw_client import Answer, ask, chat_body
@@ -67,6 +68,10 @@ def desk(server: Server) -> TicketDesk:
     tickets = server.proxy.tickets
     assert tickets is not None
     return tickets
+
+
+def work(server: Server) -> TicketOffering:
+    return desk(server)._work
 
 
 def tickets_of(server: Server) -> TicketStatistics:
