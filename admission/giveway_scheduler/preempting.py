@@ -2,8 +2,8 @@
 
 Killing it wastes the prompt work the engine has done for it; not killing it makes the higher class
 wait. So a victim is taken only where that is certain to be the better of the two:
-- it is of kind Batch, below the class that waits, has shown no token yet, can be sent again, and
-  has time to live left, so that being stopped does not end it;
+- it is of kind Batch, below the class that waits, has shown no token yet, can be sent again, has
+  time to live left, so that being stopped does not end it, and no higher class waits for it (A9);
 - the prompt work lost takes less time than the wait that is saved.
 
     lost = min(prompt, what the engine can have prefilled since the dispatch) x seconds per token
@@ -78,7 +78,11 @@ class Preemption:
         """Whom to stop so that the class can go. None: nobody is worth it."""
         best: Victim | None = None
         for entry in islice(reversed(self._unanswered.values()), MOST_LOOKED_AT):
-            if entry.service_class.rank <= waiting.rank or entry.deadline_s <= now_s:
+            if (
+                entry.service_class.rank <= waiting.rank
+                or entry.deadline_s <= now_s
+                or entry.lifted_by is not None
+            ):
                 continue
             saved_s = self._saved_s(entry, waiting, seats, gate, now_s)
             lost_tokens = prefilled_tokens(entry, gate.prompt_s_per_token, now_s=now_s)

@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 from giveway_scheduler import (
+    Abort,
     AntiStarvation,
     Dispatch,
     DispatchReason,
     Limits,
     OverLimit,
+    Preemption,
     RequestKey,
     Settings,
     TenantSettings,
@@ -200,3 +202,14 @@ def test_request_behind_one_that_turns_late_is_announced() -> None:
     late_s = 2.0 + 1.0 - 10 * driver.settings.concurrency.prompt_seconds_per_token
     assert driver.scheduler.next_event_s() == pytest.approx(late_s)
     assert dispatched(driver.until(3.0)) == [1]
+
+
+def test_request_that_a_higher_class_waits_for_is_not_stopped() -> None:
+    """A9, A10: batch runs and has shown nothing. A realtime request waits: batch is stopped for it,
+    but not if its result is what the realtime request waits for."""
+    stopping = replace(PLAIN, preemption=Preemption.ABORT_BEFORE_FIRST_TOKEN)
+    for waits_for, stopped in ((None, True), ("result", False)):
+        driver = Driver(stopping)
+        driver.offer(request(1, 2, name="result"))
+        decisions = driver.offer(request(2, 0, waits_for=waits_for))
+        assert any(isinstance(each, Abort) for each in decisions) == stopped
