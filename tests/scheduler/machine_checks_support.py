@@ -17,7 +17,7 @@ from tests.scheduler.machine_model_support import Live, Model
 def check_statistics(model: Model, statistics: Statistics) -> None:
     """Every number is that of the model, and none that counts something is below 0."""
     waiting, running = model.waiting(), model.running()
-    assert statistics.queued == len(waiting)
+    assert statistics.queued == len(waiting), f"{statistics.queued}, not {len(waiting)}"
     assert statistics.running == len(running)
     assert statistics.queued_bytes == sum(each.request.size_bytes for each in waiting)
     assert statistics.unprefilled_tokens == model.gate_tokens

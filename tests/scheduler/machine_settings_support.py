@@ -99,6 +99,39 @@ def concurrencies(draw: st.DrawFn) -> Concurrency:
 
 
 @st.composite
+def giving_way(draw: st.DrawFn) -> Settings:
+    """Batch below interactive requests and no limits, where batch's seats follow pressure and its
+    requests may be stopped: states that settings drawn at random seldom reach."""
+    settings = draw(all_settings())
+    free = ClassSettings(
+        name=CLASS_NAMES[0],
+        kind=Kind.INTERACTIVE,
+        weight=70.0,
+        over_limit=OverLimit.QUEUE,
+        time_to_live_s=60.0,
+    )
+    return replace(
+        settings,
+        classes=(
+            free,
+            replace(free, name=CLASS_NAMES[1], weight=25.0, first_token_target_s=2.0),
+            replace(free, name=CLASS_NAMES[2], weight=5.0, kind=Kind.BATCH),
+        ),
+        tenants={},
+        algorithm=draw(one_of(Algorithm.INTERACTIVE_FIRST, *Algorithm)),
+        concurrency=replace(
+            settings.concurrency,
+            seats=5,
+            reserved_seats=draw(one_of(0, 1)),
+            batch_minimum=1,
+            batch_maximum=4,
+        ),
+        queue_capacity=100,
+        queue_bytes=2**29,
+    )
+
+
+@st.composite
 def all_settings(draw: st.DrawFn) -> Settings:
     """Valid settings of every kind."""
     names = draw(st.permutations(CLASS_NAMES))[: draw(st.integers(1, 4))]
@@ -178,6 +211,7 @@ def plain_requests(draw: st.DrawFn, key: int) -> Request:
         tenant=draw(st.sampled_from(TENANTS)),
         prompt_tokens=draw(one_of(10, 1, 103, 907, 5003)),
         maximum_output_tokens=draw(one_of(20, 0, None)),
+        shows_first_token=draw(one_of(True, True, False)),
     )
 
 
