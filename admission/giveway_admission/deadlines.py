@@ -3,6 +3,10 @@
 A `Deadline` is one moment that moves often and is reached rarely. Moving it later costs an
 assignment: the timer of the event loop stays where it is, and when it goes off too early it is set
 anew. So a connection that serves a thousand requests has one timer and not a thousand.
+
+A process that was stopped for a while (a suspended machine, a frozen container) finds all its
+moments passed before it has read what came meanwhile. So a timer that goes off far too late lets
+the event loop read first: what has happened in time is not taken as missed.
 """
 
 import asyncio
@@ -11,6 +15,10 @@ from collections.abc import Callable
 
 _SLACK_S = 0.001
 """The event loop's clock counts whole milliseconds."""
+_FAR_TOO_LATE_S = 1.0
+"""No event loop that works is that late."""
+_READING_S = 0.05
+"""Time for what lies in the sockets after standing still."""
 
 
 class Deadline:
@@ -48,8 +56,9 @@ class Deadline:
     def _arm(self, at_s: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer_at_s = at_s
-        delay_s = max(at_s - time.monotonic(), 0.0) + _SLACK_S
+        now_s = time.monotonic()
+        self._timer_at_s = max(at_s, now_s)
+        delay_s = self._timer_at_s - now_s + _SLACK_S
         self._timer = self._loop.call_later(delay_s, self._go_off)
 
     def _go_off(self) -> None:
@@ -57,8 +66,12 @@ class Deadline:
         at_s = self._at_s
         if at_s is None:
             return
-        if at_s > time.monotonic():
+        now_s = time.monotonic()
+        if at_s > now_s:
             self._arm(at_s)
+            return
+        if now_s - self._timer_at_s > _FAR_TOO_LATE_S:
+            self._arm(now_s + _READING_S)
             return
         self._at_s = None
         self._missed()
