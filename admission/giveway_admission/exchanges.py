@@ -241,8 +241,12 @@ class Exchange:
             self._attempt.hold_answer(congested)
 
     def drain(self) -> bool:
-        """The proxy ends: who waits is sent away (True); who is being answered goes on."""
+        """The proxy ends: who waits or still sends is sent away (True); who is being answered goes
+        on."""
         admission = self.admission
+        if self.state is _READING:
+            self._refuse(Outcome.DRAINING, DRAINING_MESSAGE, retry_after_s=DRAINING_RETRY_S)
+            return True
         if self.state is not _WAITING or admission is None:
             return False
         self._answer_error(Outcome.DRAINING, DRAINING_MESSAGE, retry_after_s=DRAINING_RETRY_S)
