@@ -183,10 +183,12 @@ class ClassQueue:
             self._enter_stage(flow, entry)
         else:
             entry.is_late = False
+        is_oldest = flow.entries.oldest is entry
         if flow.is_held:
-            if flow.prompts and flow.prompts[0][2] is entry:
+            is_next = flow.prompts[0][2] is entry if flow.prompts else is_oldest
+            if is_next:
                 self.release(flow)  # what held it need not hold the new head
-        elif was_empty or not had_prompts or flow.entries.oldest is entry:
+        elif was_empty or not had_prompts or is_oldest:
             self._make_ready(flow)
 
     def remove(self, entry: Entry) -> None:

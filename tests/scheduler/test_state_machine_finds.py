@@ -213,3 +213,22 @@ def test_request_that_a_higher_class_waits_for_is_not_stopped() -> None:
         driver.offer(request(1, 2, name="result"))
         decisions = driver.offer(request(2, 0, waits_for=waits_for))
         assert any(isinstance(each, Abort) for each in decisions) == stopped
+
+
+def test_paid_request_that_comes_into_a_held_flow_goes() -> None:
+    """A9: 2 waits for its tenant's closed bucket. 1 has paid and waits for a seat; 3 lifts it into
+    the closed tenant's name: older than 2, it goes at once."""
+    closed = TenantSettings(limits=Limits(requests_per_s=0.0))
+    driver = Driver(
+        replace(
+            PLAIN,
+            classes=(replace(REALTIME, over_limit=OverLimit.QUEUE), STANDARD, BATCH),
+            tenants={tenant("closed"): closed},
+            concurrency=seats(10, reserved_seats=9),
+        )
+    )
+    driver.offer(request(0, 1), request(1, 1, name="result", workflow="w"))
+    driver.offer(request(2, 0, tenant=tenant("closed")))
+    assert driver.running == [0]
+    lifting = request(3, 0, waits_for="result", workflow="w", tenant=tenant("closed"))
+    assert dispatched(driver.offer(lifting)) == [1]
