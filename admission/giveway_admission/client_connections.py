@@ -43,6 +43,9 @@ _SENT_AHEAD_BYTES = 64 * 1024
 """More than this of the next requests is left in the socket while one is served."""
 _DRAINED_BYTES = 256 * 1024
 """An unread body up to this is read and thrown away, to keep the connection."""
+_REFUSED_AT_ONCE = 64
+"""So many refused clients may take the time to read why. Others are cut: each takes a file
+descriptor from the engine's connections and the admin port."""
 _WRITE_BUFFER_BYTES = 64 * 1024
 """More than this unsent to a client stops the reading from the engine."""
 _SLOWEST_BODY_BYTES = 256 * 1024
@@ -129,7 +132,12 @@ class ClientConnection(asyncio.Protocol):
         if isinstance(peer, tuple):
             self.ip = str(peer[0]).encode("ascii", "replace")
         proxy.connections.add(self)
-        if len(proxy.connections) > proxy.connection_limit:
+        excess = len(proxy.connections) - proxy.connection_limit
+        if excess > _REFUSED_AT_ONCE:
+            proxy.metrics.refused_early(Outcome.QUEUE_FULL)
+            self._phase = _LAST
+            self._transport.abort()
+        elif excess > 0:
             self._refuse(Outcome.QUEUE_FULL, "Too many connections are open here.")
         else:
             self._deadline.set_in(proxy.settings.keep_alive_s)

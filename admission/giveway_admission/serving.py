@@ -330,4 +330,15 @@ def _connection_limit(wanted: int) -> int:
             soft = raised
         except (OSError, ValueError):
             pass
-    return max(1, min(wanted, (soft - _SPARE_FILES) // 2))
+    allowed = max(1, min(wanted, (soft - _SPARE_FILES) // 2))
+    if allowed < wanted:
+        log_event(
+            _logger,
+            logging.WARNING,
+            "fewer clients than wanted",
+            clients=allowed,
+            wanted=wanted,
+            fix=f"raise the limit of open files (ulimit -n) from {soft} to "
+            f"{2 * wanted + _SPARE_FILES}",
+        )
+    return allowed
