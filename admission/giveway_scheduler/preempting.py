@@ -10,6 +10,9 @@ wait. So a victim is taken only where that is certain to be the better of the tw
     saved = expected time to the next free seat, by the recent rate of seats coming free;
             or the time in which prompts ahead are prefilled, where the gate is what holds
 
+The longer no seat comes free, the lower that rate and the more is saved, so stopping somebody can
+become worth it by time alone. `wake_s` says from when on that may be.
+
 A request of which no first token can be seen is never a victim: it may be nearly done. Nobody is a
 victim more than `MOST_ABORTS` times, so that batch gets through any amount of such traffic.
 """
@@ -32,6 +35,8 @@ MOST_LOOKED_AT = 8
 """Victims compared: the newest have lost least, older ones are worse with certainty."""
 RATE_HALF_LIFE_S = 10.0
 """Over how long the rate of seats coming free looks back."""
+WAKE_GRAIN_S = 1e-6
+"""How long after the moment at which as much is saved as is lost to look again: then it is more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +50,12 @@ class Victim:
 class Preemption:
     """The dispatched requests that may be stopped, and what stopping them would save."""
 
-    __slots__ = ("_freed", "_unanswered")
+    __slots__ = ("_freed", "_unanswered", "wake_s")
 
     def __init__(self, *, now_s: float) -> None:
+        self.wake_s = math.inf
+        """When somebody whom the last look left alone may be worth stopping, if nothing else
+        happens until then."""
         self._freed = DecayedSum(half_life_s=RATE_HALF_LIFE_S, now_s=now_s)
         self._unanswered: OrderedDict[RequestKey, Entry] = OrderedDict()
         """Batch requests at the engine without a token, in order of dispatch."""
@@ -72,46 +80,47 @@ class Preemption:
         self._unanswered.pop(entry.key, None)
         self._freed.add(1.0, now_s=now_s)
 
+    def forget_wake(self) -> None:
+        """A new look begins."""
+        self.wake_s = math.inf
+
     def victim_for(
         self, waiting: ServiceClass, seats: Seats, gate: PromptGate, *, now_s: float
     ) -> Victim | None:
         """Whom to stop so that the class can go. None: nobody is worth it."""
         best: Victim | None = None
+        needs_seat = not seats.may_take(waiting)
+        needs_gate = not (waiting.is_first or gate.is_open)
+        freed_per_s = self._freed.per_s(now_s)
+        saved_s = gate.opens_in_s if needs_gate else 0.0
+        if needs_seat:
+            saved_s = max(saved_s, 1.0 / freed_per_s if freed_per_s > 0.0 else math.inf)
         for entry in islice(reversed(self._unanswered.values()), MOST_LOOKED_AT):
             if (
                 entry.service_class.rank <= waiting.rank
                 or entry.deadline_s <= now_s
                 or entry.lifted_by is not None
+                or (needs_seat and not seats.may_take_after(waiting, entry.service_class))
+                or (needs_gate and not gate.is_open_after(entry))
             ):
                 continue
-            saved_s = self._saved_s(entry, waiting, seats, gate, now_s)
             lost_tokens = prefilled_tokens(entry, gate.prompt_s_per_token, now_s=now_s)
-            if lost_tokens * gate.prompt_s_per_token < saved_s and (
-                best is None or lost_tokens < best.prompt_tokens_lost
-            ):
+            lost_s = lost_tokens * gate.prompt_s_per_token
+            if lost_s >= saved_s:
+                if needs_seat:
+                    self._look_again(lost_s, freed_per_s, now_s)
+            elif best is None or lost_tokens < best.prompt_tokens_lost:
                 best = Victim(entry=entry, prompt_tokens_lost=lost_tokens)
         return best
 
-    def _saved_s(
-        self,
-        victim: Entry,
-        waiting: ServiceClass,
-        seats: Seats,
-        gate: PromptGate,
-        now_s: float,
-    ) -> float:
-        """How much sooner the class goes if the victim is stopped. 0: it does not go even then."""
-        saved_s = 0.0
-        if not seats.may_take(waiting):
-            if not seats.may_take_after(waiting, victim.service_class):
-                return 0.0
-            per_s = self._freed.per_s(now_s)
-            saved_s = 1.0 / per_s if per_s > 0.0 else math.inf
-        if not (waiting.is_first or gate.is_open):
-            if not gate.is_open_after(victim):
-                return 0.0
-            saved_s = max(saved_s, gate.opens_in_s)
-        return saved_s
+    def _look_again(self, lost_s: float, freed_per_s: float, now_s: float) -> None:
+        """The rate halves every half-life: `1 / rate` is what is lost now after so many of them.
+
+        More may be lost by then, so that this moment is the soonest, and another look may follow.
+        """
+        half_lives = math.log2(max(1.0, lost_s * freed_per_s))
+        at_s = now_s + half_lives * RATE_HALF_LIFE_S + WAKE_GRAIN_S
+        self.wake_s = min(self.wake_s, at_s)
 
 
 def prefilled_tokens(entry: Entry, s_per_token: float, *, now_s: float) -> int:

@@ -202,7 +202,7 @@ class Scheduler:
         """When `advance` has something to do at the latest. None: only after another call."""
         if not self._room.count:
             return None
-        soonest_s = self._eligibility.wake_s
+        soonest_s = min(self._eligibility.wake_s, self._preemption.wake_s)
         for event_s in (
             self._room.next_event_s(),
             self._gate.next_event_s(),
@@ -329,15 +329,20 @@ class Scheduler:
         self, decisions: list[Decision], newcomer: Entry | None = None
     ) -> tuple[Decision, ...]:
         """Dispatch as long as a request may go. Every call ends with it."""
-        self._eligibility.forget_wake()
+        self._forget_wakes()
         if self._engine_available:
             while self._room.count and (
                 self._promote(decisions)
                 or self._pick(decisions, newcomer)
                 or (self._aborts and self._preempt(decisions))
             ):
-                self._eligibility.forget_wake()
+                self._forget_wakes()
         return tuple(decisions)
+
+    def _forget_wakes(self) -> None:
+        """A new look at who may go begins."""
+        self._eligibility.forget_wake()
+        self._preemption.forget_wake()
 
     def _promote(self, decisions: list[Decision]) -> bool:
         """Let a request of the boosted class overtake, if one is due."""

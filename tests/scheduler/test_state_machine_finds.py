@@ -1,5 +1,6 @@
 """What the state machine and the cost tests have found, each in its smallest form."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -213,6 +214,31 @@ def test_request_that_a_higher_class_waits_for_is_not_stopped() -> None:
         driver.offer(request(1, 2, name="result"))
         decisions = driver.offer(request(2, 0, waits_for=waits_for))
         assert any(isinstance(each, Abort) for each in decisions) == stopped
+
+
+def test_moment_at_which_a_stop_becomes_worth_it_is_announced() -> None:
+    """A10: eight seats came free at once, then none. A batch prompt of 3 s is done; to stop it is
+    not worth it at 4 s, since by that rate a seat comes free in 10 / (8 ln 2) x 2^0.4 = 2.4 s. That
+    time doubles every 10 s: at 10 x log2(3 x 8 ln 2 / 10) = 7.3 s it is more than 3 s."""
+    concurrency = seats(1, prompt_seconds_per_token=1e-3)
+    driver = Driver(
+        replace(
+            PLAIN,
+            concurrency=concurrency,
+            preemption=Preemption.ABORT_BEFORE_FIRST_TOKEN,
+            batch_token_floor_ratio=0.0,
+        )
+    )
+    for key in range(8):
+        driver.offer(request(key))
+        driver.finish(key)
+    driver.offer(request(8, 2, prompt_tokens=3000))
+    driver.now_s = 4.0
+    assert driver.offer(request(9)) == []
+    worth_it_s = 10.0 * math.log2(3.0 * 8.0 * math.log(2.0) / 10.0)
+    assert driver.scheduler.next_event_s() == pytest.approx(worth_it_s, abs=1e-5)
+    assert driver.at(worth_it_s - 1e-3) == []
+    assert dispatched(driver.until(worth_it_s + 1e-3)) == [9]
 
 
 def test_paid_request_that_comes_into_a_held_flow_goes() -> None:
