@@ -140,12 +140,14 @@ class Seats:
         return self._reached_s + INCREASE_INTERVAL_S
 
     def configure(self, concurrency: Concurrency, classes: tuple[ServiceClass, ...]) -> None:
-        """Follow new settings, and count anew by the classes' new ranks and kinds."""
+        """Follow new settings, and count anew by the classes' new ranks and kinds.
+
+        `batch_limit` is the owner's to set.
+        """
         lowered_by = self._concurrency.seats - self.limit
         keeps = concurrency.lower_seats_on_preemption and lowered_by > 0
         self._concurrency = concurrency
         self._set_limit(max(1, concurrency.seats - lowered_by) if keeps else concurrency.seats)
-        self.batch_limit = concurrency.batch_maximum
         self.running = sum(each.running for each in classes)
         self.lower_running = sum(each.running for each in classes if not each.is_first)
         self.batch_running = sum(

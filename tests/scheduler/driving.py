@@ -132,11 +132,15 @@ class Driver:
 
     def until(self, now_s: float) -> list[Decision]:
         """Go to this time as a shell does: a step at each event that is announced."""
+        return self.announced(now_s) + self.at(now_s)
+
+    def announced(self, until_s: float) -> list[Decision]:
+        """Make the steps that are announced up to this time, and stand at the last of them."""
         new: list[Decision] = []
         for _ in range(100_000):
             event_s = self.scheduler.next_event_s()
-            if event_s is None or event_s > now_s:
-                return new + self.at(now_s)
+            if event_s is None or event_s > until_s:
+                return new
             new += self.at(max(event_s, self.now_s))
         raise AssertionError("the scheduler announces events without end")
 

@@ -10,6 +10,7 @@ from giveway_scheduler import (
     Statistics,
 )
 from giveway_scheduler.arrivals import SLACK
+from giveway_scheduler.pressure import LOOK_S
 
 from tests.scheduler.machine_model_support import Live, Model
 
@@ -152,7 +153,7 @@ def _can_pay(model: Model, live: Live) -> bool:
 
 
 def check_announces(model: Model, scheduler: Scheduler) -> None:
-    """`next_event_s` is no later than the next expiry."""
+    """`next_event_s` is no later than the next expiry, or the next look at a pressure."""
     event_s = scheduler.next_event_s()
     waiting = model.waiting()
     if not waiting:
@@ -160,6 +161,8 @@ def check_announces(model: Model, scheduler: Scheduler) -> None:
         return
     assert event_s is not None
     assert event_s <= min(model.deadline_s(each) for each in waiting)
+    if model.statistics.pressure_ratio:
+        assert event_s <= model.now_s + LOOK_S
 
 
 def check_nothing_left(model: Model, scheduler: Scheduler, *, peak: int) -> None:

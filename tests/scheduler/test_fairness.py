@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from giveway_scheduler import Limits, Settings, TenantSettings
+from giveway_scheduler import Limits, Settings, TenantName, TenantSettings
 
 from tests.scheduler.driving import REALTIME, Driver, dispatched, request, seats, tenant
 
@@ -104,6 +104,28 @@ def test_newcomer_starts_level_though_the_last_tenant_was_forgotten() -> None:
     driver.offer(*(request(2000 + key, tenant=A) for key in range(20)))
     served = Counter(driver.requests[key].tenant for key in driver.serve(most=20))
     assert abs(served[A] - served[B]) <= 1
+
+
+def test_newcomer_has_no_credit_over_who_ran_all_along() -> None:
+    """A has had 1,000 tokens and still runs, B had as many and was forgotten. C, who comes then,
+    takes turns with A, and does not go first until it has had 1,000 as well."""
+    driver = driver_of_one_class(seat_count=2, idle_tenants=0)
+
+    def offer(key: int, name: TenantName, prompt_tokens: int = 10) -> None:
+        each = request(key, tenant=name, prompt_tokens=prompt_tokens, maximum_output_tokens=0)
+        driver.offer(each)
+
+    offer(1, A, 1000)
+    offer(2, A)
+    driver.finish(1)
+    offer(3, B, 1000)
+    driver.finish(3)
+    offer(4, tenant("other"))
+    for name, first in ((tenant("c"), 100), (A, 200)):
+        for key in range(first, first + 10):
+            offer(key, name)
+    served = Counter(driver.requests[key].tenant for key in driver.serve(most=12)[2:])
+    assert abs(served[A] - served[tenant("c")]) <= 2
 
 
 def test_request_undone_by_the_engine_is_not_charged() -> None:

@@ -54,15 +54,20 @@ def test_running_batch_work_is_not_killed() -> None:
 
 
 def test_waiting_batch_is_let_go_as_pressure_falls() -> None:
-    """Y3: the next event is announced, so no call from outside is needed."""
-    driver = interactive_first(8, 6, yielding=Yielding(latency_threshold_s=0.001, smoothing=1.0))
+    """Y3: each look is announced, so no call from outside is needed."""
+    driver = interactive_first(
+        8,
+        6,
+        yielding=Yielding(latency_threshold_s=0.001, smoothing=1.0),
+        anti_starvation=None,
+    )
     driver.offer(request(100, 0))
     driver.at(1.0)
     driver.offer(*(request(key, 2) for key in range(12)))
     assert driver.statistics().classes[2].running == 1
     driver.first_token(100)
     driver.finish(100)
-    driver.until(60.0)
+    driver.announced(60.0)
     assert driver.statistics().classes[2].running == 6
 
 

@@ -190,6 +190,16 @@ def test_one_long_step_equals_many_short_ones() -> None:
     assert short.statistics().pressure_ratio > 0.0
 
 
+def test_reload_opens_no_batch_seat_under_pressure() -> None:
+    """Y3: batch has 1 seat of 6 under full pressure, before a reload and just after it."""
+    driver = yielding()
+    driver.offer(request(1, 0))
+    driver.at(1.0)
+    driver.offer(request(2, 2), request(3, 2))
+    assert driver.configure(driver.settings) == []
+    assert driver.statistics().batch_seats == 1
+
+
 def test_batch_requests_do_not_press() -> None:
     """Y4: only interactive traffic does."""
     driver = Driver(
