@@ -12,7 +12,8 @@ from giveway_scheduler import (
 from giveway_scheduler.arrivals import SLACK
 from giveway_scheduler.pressure import LOOK_S
 
-from tests.scheduler.machine_model_support import Live, Model
+from tests.scheduler.machine_books_support import Live
+from tests.scheduler.machine_model_support import Model
 
 
 def check_statistics(model: Model, statistics: Statistics) -> None:
