@@ -5,7 +5,7 @@ here changes how requests are treated, but `/drain`.
 
     /metrics   Prometheus text
     /livez     200 while the event loop turns
-    /readyz    200 or 503; the body says why not, and which policy is in force
+    /readyz    200 or 503; the body says why not, which policy is in force, and its faults
     /drain     GET or POST: take nothing new, answer when all has ended or ?timeout=seconds is over
     /status    everything that the page shows, as JSON
     /          the page
@@ -81,12 +81,10 @@ class _Admin:
 
     async def readyz(self, _request: web.Request) -> web.Response:
         ready, reasons = self._state.ready()
-        metrics = self._state.metrics
-        summary = policy_summary(metrics.facts, age_s=metrics.policy_age_s)
         body = {
             "ready": ready,
             "reasons": [clean_text(reason) for reason in reasons],
-            "policy": summary,
+            "policy": policy_summary(self._state),
         }
         return _json_answer(body, status=200 if ready else 503)
 

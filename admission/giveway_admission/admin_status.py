@@ -12,6 +12,7 @@ import time
 from typing import Protocol
 
 import msgspec
+from giveway_policy.faults import Fault
 from giveway_scheduler import ClassStatistics, Statistics, TenantStatistics
 
 from giveway_admission.engine_watching import EngineReading
@@ -20,6 +21,8 @@ from giveway_admission.metric_names import NO_CLASS
 from giveway_admission.metrics import Metrics
 from giveway_admission.policy_facts import HasDocument, PolicyFacts
 from giveway_admission.recent_decisions import RecentDecisions
+
+MOST_FAULTS_SHOWN = 10
 
 
 class AdminState(Protocol):
@@ -45,6 +48,11 @@ class AdminState(Protocol):
     @property
     def engine_reading(self) -> EngineReading | None:
         """What the engine says itself. None: it is not watched."""
+        ...
+
+    @property
+    def policy_faults(self) -> tuple[Fault, ...]:
+        """Why what was written last is not in force, as far as it is not."""
         ...
 
     @property
@@ -82,7 +90,7 @@ class StatusWriter:
             "ready": ready,
             "reasons": [clean_text(reason) for reason in reasons],
             "engine": _engine(state.engine_reading, up=state.engine_up),
-            "policy": policy_summary(facts, age_s=metrics.policy_age_s),
+            "policy": policy_summary(state),
             "scheduler": {
                 "algorithm": now.algorithm,
                 "seats": now.seats,
@@ -101,8 +109,9 @@ class StatusWriter:
         }
 
 
-def policy_summary(facts: PolicyFacts, *, age_s: float) -> dict[str, object]:
-    """The policy in force, as `/status` and `/readyz` tell it."""
+def policy_summary(state: AdminState) -> dict[str, object]:
+    """The policy in force and what stands against a newer one, for `/status` and `/readyz`."""
+    facts = state.metrics.facts
     return {
         "name": facts.policy,
         "built_in": facts.built_in,
@@ -110,7 +119,10 @@ def policy_summary(facts: PolicyFacts, *, age_s: float) -> dict[str, object]:
         "epoch": facts.epoch,
         "generation": facts.generation,
         "hash": facts.hash,
-        "age_s": round(age_s, 1),
+        "age_s": round(state.metrics.policy_age_s, 1),
+        "faults": [
+            clean_text(str(fault), limit=600) for fault in state.policy_faults[:MOST_FAULTS_SHOWN]
+        ],
     }
 
 

@@ -59,8 +59,8 @@ class Server:
         self.metrics = Metrics(version=self.version)
         self._watch: PolicyWatch | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._faults: tuple[Fault, ...] = ()
-        """Faults of the policy that stand now."""
+        self.policy_faults: tuple[Fault, ...] = ()
+        """Why what was written last is not in force, as far as it is not."""
         self._proxy: Proxy | None = None
         self._drain: Drain | None = None
         self._listener: asyncio.Server | None = None
@@ -222,10 +222,10 @@ class Server:
         if not faults:
             log_event(_logger, logging.INFO, "policy without faults again")
         for fault in faults:
-            if fault not in self._faults:  # each is told once, however long it stays
+            if fault not in self.policy_faults:  # each is told once, however long it stays
                 self.metrics.policy_rejected(fault.kind.value)
                 log_event(_logger, logging.ERROR, "policy fault", fault=str(fault))
-        self._faults = faults
+        self.policy_faults = faults
 
     # What the admin port asks (`AdminState`).
 

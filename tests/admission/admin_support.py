@@ -9,6 +9,7 @@ from giveway_admission.policy_facts import HasDocument
 from giveway_admission.recent_decisions import RecentDecisions
 from giveway_policy.defaults import default_document
 from giveway_policy.documents import PolicyDocument
+from giveway_policy.faults import Fault
 from giveway_scheduler import (
     BucketStatistics,
     ClassName,
@@ -113,6 +114,7 @@ class MadeUpState:
     version: str = "1.2.3"
     now: Statistics = field(default_factory=statistics)
     reasons: list[str] = field(default_factory=list)
+    policy_faults: tuple[Fault, ...] = ()
     drained: asyncio.Event = field(default_factory=asyncio.Event)
     drains: list[float | None] = field(default_factory=list)
 

@@ -15,6 +15,7 @@ from giveway_admission.outcomes import Outcome
 from giveway_admission.recent_decisions import DecisionKind
 from giveway_policy.defaults import default_spec
 from giveway_policy.documents import PolicyName, make_document
+from giveway_policy.faults import Fault, FaultKind
 from giveway_scheduler import BucketStatistics, Usage
 
 from tests.admission.admin_support import (
@@ -78,6 +79,29 @@ async def test_policy_that_somebody_gave_is_not_built_in() -> None:
     assert body["policy"]["built_in"] is False
     assert body["policy"]["name"] == "llm/chat"
     assert (body["policy"]["epoch"], body["policy"]["generation"]) == (4, 2)
+
+
+@pytest.mark.parametrize("path", ["/readyz", "/status"])
+async def test_what_stands_against_a_newer_policy_is_named(path: str) -> None:
+    """Whoever wonders why an edit does nothing sees file, line and fix, and no credential; the
+    proxy stays ready, since the last good policy is in force."""
+    fault = Fault(
+        kind=FaultKind.SCHEMA,
+        file="policy.yaml",
+        line=7,
+        path="spec.classes[0].wieght",
+        reason=f"is not a field here, password={CANARY}",
+        fix="did you mean weight?",
+        last_good_in_force=True,
+    )
+    async with asking(MadeUpState(policy_faults=(fault,))) as client:
+        answer = await client.get(path)
+        text = await answer.text()
+    (told,) = json.loads(text)["policy"]["faults"]
+    assert json.loads(text)["ready"] is True
+    assert told.startswith("policy.yaml:7: spec.classes[0].wieght: is not a field here")
+    assert told.endswith("its last good version stays in force")
+    assert CANARY not in text
 
 
 async def test_not_ready_says_why() -> None:

@@ -64,6 +64,10 @@ async def test_a_changed_policy_file_takes_effect(tmp_path: Path) -> None:
             what="the fault is counted",
         )
         assert server.statistics().seats == 7
+        (fault,) = server.policy_faults
+        assert "Coin" in fault.reason
+        write_policy(tmp_path, policy(seats=7))
+        await until(lambda: server.policy_faults == (), what="it is without faults again")
 
 
 async def test_a_fault_that_stays_is_counted_once(tmp_path: Path) -> None:
