@@ -5,20 +5,27 @@ without building anything. Whoever reads the body takes the last of several equa
 json, and so vLLM, does), hence the last one is what counts here too.
 
 Every pattern is possessive: no input makes the scan go back, so it is linear in the body's length.
+What it costs grows with the pieces of the JSON, so their number is bounded too: what is long and
+crowded is not scanned, and gets our member as its last one, which needs no scan.
 """
 
 import json
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
+
+from giveway_admission.text_skimming import MOST_PIECES, is_crowded
 
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _WHOLE_STRING = re.compile(_STRING, re.DOTALL)
 _KEY = re.compile(rb"[ \t\n\r]*+(" + _STRING + rb")[ \t\n\r]*+:[ \t\n\r]*+", re.DOTALL)
 _SPACE = re.compile(rb"[ \t\n\r]*+")
 _SCALAR = re.compile(rb"[^,}\]\[{\" \t\n\r]++")
-_STRUCTURE = re.compile(_STRING + rb"?+|([{\[])|([}\]])", re.DOTALL)
-"""A string (an unfinished one reaches to the end), an opening (group 1), a closing (group 2)."""
+_STRUCTURE = re.compile(rb'[^"{}\[\]]*+(?:' + _STRING + rb"?+|([{\[])|([}\]])|\Z)", re.DOTALL)
+"""A string (an unfinished one reaches to the end), an opening (group 1), a closing (group 2), or
+the end, each with what stands before it: it matches everywhere, or a search would try each place.
+"""
 
 _OPENINGS = frozenset(b"{[")
 _QUOTE = ord('"')
@@ -26,7 +33,11 @@ _COMMA = ord(",")
 _BRACE = ord("}")
 
 LONGEST_SCANNED_BYTES = 256 * 1024
-"""A scan of so much that is made to be slow takes some 50 ms; nothing else runs meanwhile."""
+"""What is longer is never scanned as a whole."""
+
+_MOST_STEPS = 4 * MOST_PIECES + 16 * 1024
+"""Strings and brackets inside of values that a scan steps over, half a microsecond each: more than
+a body that is not crowded can have."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -45,22 +56,24 @@ class Member(NamedTuple):
     value_end: int
 
 
-def find_members(body: bytes, *, start: int = 0) -> Iterator[Member]:
+def find_members(body: bytes, *, start: int = 0, most_steps: int = _MOST_STEPS) -> Iterator[Member]:
     """The members of the object that begins at or after `start`, in order.
 
+    `most_steps`: so many strings and brackets inside of values are stepped over.
     Raises `MalformedBodyError` where the text ends or errs; what was found before is good.
     """
     position = _after_space(body, start)
     if body[position : position + 1] != b"{":
         raise MalformedBodyError("not an object")
     position += 1
+    steps = most_steps
     if body[_after_space(body, position) : _after_space(body, position) + 1] == b"}":
         return
     while True:
         match = _KEY.match(body, position)
         if match is None:
             raise MalformedBodyError("a key is missing")
-        end = _skip_value(body, match.end())
+        end, steps = _skip_value(body, match.end(), steps)
         yield Member(_read_key(match[1]), match.start(1), match.end(), end)
         position = _after_space(body, end)
         if position >= len(body) or body[position] not in (_COMMA, _BRACE):
@@ -109,12 +122,15 @@ def remove_members(body: bytes, name: str, *, start: int) -> bytes:
 def with_usage_asked(body: bytes) -> bytes:
     """The body with `stream_options.include_usage` true; else byte-identical.
 
-    `stream_options` that is neither an object nor null stays: the engine refuses it.
+    `stream_options` that is neither an object nor null stays: the engine refuses it. In a body that
+    is crowded it is not looked for: what stands last counts, and that is ours.
     Raises `MalformedBodyError` for a body that is not one JSON object.
     """
     start = object_start(body)
     options: Member | None = None
     if _may_hold(body, b"stream_options"):
+        if is_crowded(body):
+            return _append_member(body, b'"stream_options":{"include_usage":true}')
         for member in find_members(body, start=start):
             if member.key == "stream_options":
                 options = member
@@ -137,25 +153,27 @@ def with_usage_asked(body: bytes) -> bytes:
 def with_priority(body: bytes, priority: int | None) -> bytes:
     """The body with this `priority` as its only one; None: with none. Else byte-identical.
 
-    A body that is too long to be scanned gets ours as its last, which is the one that counts (0,
-    the engine's default, for None); if it does not end like an object, it is none, and stays.
-    Raises `MalformedBodyError` for a shorter body that is not one JSON object.
+    A body that is too long or crowded to be scanned gets ours as its last, which is the one that
+    counts (0, the engine's default, for None); if it does not end like an object, it is none, and
+    stays. Raises `MalformedBodyError` for a shorter body that is not one JSON object.
     """
     if len(body) > LONGEST_SCANNED_BYTES:
-        return _append_priority(body, priority or 0)
+        return _append_member(body, b'"priority":%d' % (priority or 0))
     start = object_start(body)
     if _may_hold(body, b"priority"):
+        if is_crowded(body):
+            return _append_member(body, b'"priority":%d' % (priority or 0))
         body = remove_members(body, "priority", start=start)
     if priority is None:
         return body
     return insert_member(body, b'"priority":%d' % priority, start=start)
 
 
-def _append_priority(body: bytes, priority: int) -> bytes:
+def _append_member(body: bytes, member: bytes) -> bytes:
     end = len(body.rstrip(b" \t\n\r")) - 1
     if body[end : end + 1] != b"}" or _after_space(body, object_start(body) + 1) == end:
         return body
-    return b"".join((body[:end], b',"priority":%d' % priority, body[end:]))
+    return b"".join((body[:end], b",", member, body[end:]))
 
 
 def _may_hold(body: bytes, key: bytes) -> bool:
@@ -182,8 +200,8 @@ def _read_key(quoted: bytes) -> str:
     return str(key)
 
 
-def _skip_value(body: bytes, position: int) -> int:
-    """The index after the value that begins at `position`."""
+def _skip_value(body: bytes, position: int, steps: int) -> tuple[int, int]:
+    """(index after the value that begins at `position`, how many of the steps are left)."""
     if position >= len(body):
         raise MalformedBodyError("a value is missing")
     first = body[position]
@@ -191,19 +209,20 @@ def _skip_value(body: bytes, position: int) -> int:
         match = _WHOLE_STRING.match(body, position)
         if match is None:
             raise MalformedBodyError("a string is not closed")
-        return match.end()
+        return match.end(), steps
     if first not in _OPENINGS:
         match = _SCALAR.match(body, position)
         if match is None:
             raise MalformedBodyError("a value is missing")
-        return match.end()
+        return match.end(), steps
     depth = 0
-    for match in _STRUCTURE.finditer(body, position):
+    for match in islice(_STRUCTURE.finditer(body, position), steps):
+        steps -= 1
         kind = match.lastindex
         if kind == 1:
             depth += 1
         elif kind == 2:
             depth -= 1
             if depth == 0:
-                return match.end()
-    raise MalformedBodyError("a value is not closed")
+                return match.end(), steps
+    raise MalformedBodyError("a value is not closed, or has too many pieces")

@@ -9,41 +9,17 @@ reports the true count at the end. The estimate has to be cheap, and close enoug
 - Pictures, sound and files count a fixed number each, however long their bytes are. They are known
   by their place in the message, so text that merely looks like a data URL counts as text.
 
-Nothing recurses, so depth costs no stack.
+Nothing recurses, so depth costs no stack. A text of very many pieces is not taken apart
+(`text_skimming`): there text and media are told apart by their look.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import msgspec
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimates:
-    """What is assumed of a prompt. Guesses unless said otherwise; usage corrects each of them."""
-
-    bytes_per_token: int = 4
-    """English in the tokenizers of current models has 4 to 4.5 bytes a token; Chinese about 2.5,
-    code about 3.3. The class's usage statistics would replace it."""
-    image_tokens: int = 1024
-    """A megapixel picture: 576 (LLaVA) to about 1,300 (Qwen-VL)."""
-    audio_tokens: int = 1024
-    """Some 40 seconds at 25 tokens a second."""
-    video_tokens: int = 8192
-    file_tokens: int = 4096
-    """A document of about six pages."""
-    media_bytes: int = 2**20
-    """Of a body that is too long to be read at once: what one picture or sound is assumed to be."""
-    audio_bytes_per_token: int = 640
-    """Uploaded sound: 16 kB a second (128 kbit MP3) and 25 tokens a second."""
-    largest_upload_tokens: int = 32768
-    largest_unread_tokens: int = 131072
-    """What the unread rest of a long body counts at most: a long context window. The engine refuses
-    what is longer, so nothing longer is ever worked on."""
-
-
-DEFAULT_ESTIMATES = Estimates()
+from giveway_admission.estimates import Estimates, tokens_of_bytes
+from giveway_admission.text_skimming import is_crowded, skim_prompts, skim_tokens
 
 _IMAGE, _AUDIO, _VIDEO, _FILE = "image_tokens", "audio_tokens", "video_tokens", "file_tokens"
 
@@ -80,11 +56,6 @@ _SMALL_VALUE_BYTES = 4
 """A number, true, false or null, with its comma."""
 
 
-def tokens_of_bytes(text_bytes: int, estimates: Estimates) -> int:
-    """Tokens of so many bytes of text, rounded up."""
-    return -(-text_bytes // estimates.bytes_per_token)
-
-
 def tokens_of_raw(raw: msgspec.Raw, estimates: Estimates) -> int:
     """Tokens of a JSON text: messages, tools, documents. 0 if it is absent or null.
 
@@ -96,6 +67,8 @@ def tokens_of_raw(raw: msgspec.Raw, estimates: Estimates) -> int:
     if text.find(b"[", 1) < 0 and not _has_escapes(text):
         # No list inside: no content parts, so nothing but text (a list is what media stand in).
         return tokens_of_bytes(len(text), estimates)
+    if is_crowded(text):
+        return skim_tokens(text, estimates)
     return tokens_of_value(msgspec.json.decode(text), estimates)
 
 
@@ -118,8 +91,19 @@ def tokens_of_value(value: object, estimates: Estimates) -> int:
     return tokens_of_bytes(text_bytes, estimates) + media_tokens
 
 
-def prompts_of_value(value: object, estimates: Estimates) -> tuple[int, int]:
+def prompts_of_raw(raw: msgspec.Raw, estimates: Estimates) -> tuple[int, int]:
     """(tokens of all prompts together, number of prompts) of a `prompt` or `input` field.
+
+    Raises what `msgspec.json.decode` raises.
+    """
+    text = bytes(raw)
+    if is_crowded(text):
+        return skim_prompts(text, estimates)
+    return prompts_of_value(msgspec.json.decode(text) if text else None, estimates)
+
+
+def prompts_of_value(value: object, estimates: Estimates) -> tuple[int, int]:
+    """The same for a value that is decoded already.
 
     A string is one prompt; a list of strings or of lists of ids is as many; a list of ids is one.
     """

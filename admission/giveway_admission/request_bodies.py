@@ -14,7 +14,9 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from giveway_admission.endpoints import Dialect
-from giveway_admission.prompt_estimating import Estimates, prompts_of_value, tokens_of_raw
+from giveway_admission.estimates import Estimates
+from giveway_admission.prompt_estimating import prompts_of_raw, prompts_of_value, tokens_of_raw
+from giveway_admission.text_skimming import is_crowded, skim_prompts
 
 _COMPLETIONS_MAXIMUM_TOKENS = 16
 """What /v1/completions generates if the client does not say: OpenAI's default, and vLLM's."""
@@ -72,7 +74,7 @@ class CompletionsBody(Body, gc=False):
     suffix: Raw = Raw()
 
     def prompts(self, estimates: Estimates) -> tuple[int, int]:
-        tokens, prompts = prompts_of_value(_value(self.prompt), estimates)
+        tokens, prompts = prompts_of_raw(self.prompt, estimates)
         return tokens + tokens_of_raw(self.suffix, estimates), prompts
 
     def answers(self) -> int:
@@ -130,10 +132,9 @@ class EmbeddingsBody(Body, gc=False):
         """Prompts add up. A score or a rank reads the query again with each document."""
         tokens, prompts = _side((self.input, self.texts, self.inputs, self.prompt), estimates)
         tokens += tokens_of_raw(self.messages, estimates)
-        images = _value(self.images)
-        if isinstance(images, list):
-            tokens += len(images) * estimates.image_tokens
-            prompts += len(images)
+        images = _images(self.images)
+        tokens += images * estimates.image_tokens
+        prompts += images
         asked_tokens, asked = _side((self.query, self.queries, self.text_1, self.data_1), estimates)
         found_tokens, found = _side((self.documents, self.text_2, self.data_2), estimates)
         pairs = max(asked, found)
@@ -163,6 +164,16 @@ RAW_FIELDS: Mapping[type[Body], frozenset[str]] = MappingProxyType(
     }
 )
 """Fields that may be long."""
+
+UNREAD: Mapping[type[Body], type[msgspec.Struct]] = MappingProxyType(
+    {
+        body: msgspec.defstruct(
+            f"Unread{body.__name__}", [(name, Raw, Raw()) for name in body.__struct_fields__]
+        )
+        for body in BODIES.values()
+    }
+)
+"""The same fields, none of them looked into. An empty text: the field is absent."""
 
 
 _TRUE_WORDS = frozenset({"1", "on", "t", "true", "y", "yes"})
@@ -200,16 +211,23 @@ def _tokens(parts: tuple[Raw, ...], estimates: Estimates) -> int:
 def _side(fields: tuple[Raw, ...], estimates: Estimates) -> tuple[int, int]:
     tokens = prompts = 0
     for field in fields:
-        value = _value(field)
-        if value is None:
+        text = bytes(field)
+        if not text or text == b"null":
             continue
-        if isinstance(value, dict) and isinstance(value.get("content"), list):
-            value = value["content"]  # score's form for documents of several parts
-        more_tokens, more_prompts = prompts_of_value(value, estimates)
+        if is_crowded(text):
+            more_tokens, more_prompts = skim_prompts(text, estimates)
+        else:
+            value = msgspec.json.decode(text)
+            if isinstance(value, dict) and isinstance(value.get("content"), list):
+                value = value["content"]  # score's form for documents of several parts
+            more_tokens, more_prompts = prompts_of_value(value, estimates)
         tokens, prompts = tokens + more_tokens, prompts + more_prompts
     return tokens, prompts
 
 
-def _value(raw: Raw) -> object:
+def _images(raw: Raw) -> int:
     text = bytes(raw)
-    return msgspec.json.decode(text) if text else None
+    if is_crowded(text):
+        return text.count(b'"') // 2
+    value = msgspec.json.decode(text) if text else None
+    return len(value) if isinstance(value, list) else 0

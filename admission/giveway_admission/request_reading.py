@@ -12,7 +12,6 @@ counts as work until the answer's end; no bound on its output.
 """
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from itertools import islice
 from types import MappingProxyType
@@ -22,15 +21,17 @@ import msgspec
 from giveway_admission import body_splicing
 from giveway_admission.body_splicing import LONGEST_SCANNED_BYTES, MalformedBodyError
 from giveway_admission.endpoints import BodyKind, Dialect, Endpoint
-from giveway_admission.prompt_estimating import DEFAULT_ESTIMATES, Estimates, tokens_of_bytes
+from giveway_admission.estimates import DEFAULT_ESTIMATES, Estimates, tokens_of_bytes
 from giveway_admission.request_bodies import (
     BODIES,
     LONGEST_NUMBER,
     RAW_FIELDS,
+    UNREAD,
     Body,
     ResponsesBody,
     boolean,
 )
+from giveway_admission.text_skimming import find_media, is_crowded
 
 LARGEST_OUTPUT_TOKENS = 10_000_000
 """What a client's own bound, over all answers, is taken as at most; no engine gives as much."""
@@ -44,16 +45,18 @@ _LONGEST_WORD = 256
 _LONGEST_SMALL_VALUE = 1024
 """Bytes of a value that is read from the prefix of a long body."""
 
-_MOST_MEMBERS = 1000
-"""Members of a long body that are looked at; no dialect has more than a hundred."""
+_MOST_STEPS = 4096
+"""Strings and brackets inside of a long body's values that are stepped over to find its members."""
 
-_MEDIA_STRING_BYTES = 1024
-_MEDIA_START = re.compile(rb'"(?:data:|[A-Za-z0-9+/_-]{512})')
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?+)', re.DOTALL)
-"""A string; group 1 is empty if the text ends before it."""
+_MOST_MEMBERS = 400
+"""Members of a long body that are looked at; no dialect has more than a hundred."""
 
 _DECODERS: Mapping[Dialect, Callable[[bytes | memoryview], Body]] = MappingProxyType(
     {dialect: msgspec.json.Decoder(body).decode for dialect, body in BODIES.items()}
+)
+
+_SKIMMERS: Mapping[Dialect, Callable[[bytes | memoryview], msgspec.Struct]] = MappingProxyType(
+    {dialect: msgspec.json.Decoder(UNREAD[body]).decode for dialect, body in BODIES.items()}
 )
 
 _ASKS_FOR_USAGE = frozenset({Dialect.OPENAI_CHAT, Dialect.OPENAI_COMPLETIONS})
@@ -110,6 +113,13 @@ def read_request(
         return _read_upload(body, content_length=content_length, estimates=estimates)
     if complete and len(body) > LONGEST_SCANNED_BYTES:
         complete, content_length = False, len(body)
+    if complete and is_crowded(body):
+        try:
+            return _facts(endpoint, _skim(endpoint.dialect, body), estimates)
+        except RecursionError:
+            raise InvalidRequestError("The body is nested too deeply") from None
+        except (msgspec.MsgspecError, ValueError):
+            complete, content_length = False, len(body)  # whatever it is, the engine will say it
     if not complete:
         prefix = bytes(body[:LONGEST_SCANNED_BYTES])
         return _read_prefix(endpoint, prefix, content_length=content_length, estimates=estimates)
@@ -211,7 +221,8 @@ def _read_prefix(
     fields: dict[str, object] = {"max_tokens": None, "priority": None}
     long_fields = RAW_FIELDS[BODIES[endpoint.dialect]]
     try:
-        for member in islice(body_splicing.find_members(prefix, start=start), _MOST_MEMBERS):
+        members = body_splicing.find_members(prefix, start=start, most_steps=_MOST_STEPS)
+        for member in islice(members, _MOST_MEMBERS):
             if member.key not in long_fields:
                 fields[member.key] = _small_value(prefix[member.value_start : member.value_end])
     except MalformedBodyError:
@@ -229,13 +240,8 @@ def _guess_prompt(prefix: bytes, rest: int, estimates: Estimates) -> int:
     """Tokens of a long body. Here a string is media if it is long and looks like it, since its
     place is not known; if the prefix ends inside of such a string, then the rest is media too.
     """
-    text_bytes, media, inside = len(prefix), 0, False
-    for match in _STRING.finditer(prefix):
-        length = match.end() - match.start()
-        if length >= _MEDIA_STRING_BYTES and _MEDIA_START.match(prefix, match.start()):
-            text_bytes -= length
-            media += 1
-            inside = not match[1]
+    media, media_bytes, inside = find_media(prefix)
+    text_bytes = len(prefix) - media_bytes
     if inside:
         media += rest // estimates.media_bytes
         rest_tokens = 0
@@ -276,6 +282,19 @@ def _load(body: bytes) -> dict[str, object]:
     if not isinstance(fields, dict):
         raise InvalidRequestError("The body has to be a JSON object")
     return fields
+
+
+def _skim(dialect: Dialect, body: bytes | memoryview) -> Body:
+    """The struct of a body that is not taken apart. Raises what `msgspec.json.decode` raises."""
+    unread = _SKIMMERS[dialect](body)
+    kind = BODIES[dialect]
+    known: dict[str, object] = {}
+    for name in kind.__struct_fields__:
+        raw: msgspec.Raw = getattr(unread, name)
+        if raw:
+            known[name] = raw if name in RAW_FIELDS[kind] else _small_value(bytes(raw))
+    make: Callable[..., Body] = kind
+    return make(**known)
 
 
 def _from_fields(dialect: Dialect, fields: Mapping[str, object]) -> Body:

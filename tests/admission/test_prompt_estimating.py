@@ -4,9 +4,8 @@ import json
 
 import msgspec
 import pytest
+from giveway_admission.estimates import DEFAULT_ESTIMATES, Estimates
 from giveway_admission.prompt_estimating import (
-    DEFAULT_ESTIMATES,
-    Estimates,
     tokens_of_raw,
     tokens_of_value,
 )
