@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 UPSTREAM ?=
 MODEL ?=
+OPTIONS ?=
 # Two workers by default: the tests start engines and proxies of their own beside them.
 WORKERS ?= 2
 
@@ -53,6 +54,10 @@ test-vllm: .venv/test-ready ## Prove it on a real vLLM on the CPU (installs it o
 .PHONY: test-nightly
 test-nightly: .venv/test-ready ## The long property runs and the five-seed comparison
 	$(BIN)/python -m pytest -n $(WORKERS) -m nightly --timeout 3600
+
+.PHONY: bench
+bench: .venv/test-ready ## Compare giveway's speed with other proxies, side by side (OPTIONS='--rounds 1')
+	@$(BIN)/python -m giveway_benchmarks $(OPTIONS)
 
 .PHONY: format
 format: .venv/test-ready ## Format and fix what can be fixed
