@@ -220,6 +220,4 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stderr.write(f"giveway serve: the policy can't be used:\n{error}\n")
     except (PortTakenError, TicketStoreError) as error:
         sys.stderr.write(f"giveway serve: {error}\n")
-    except KeyboardInterrupt:
-        return 0
     return 1

@@ -30,6 +30,9 @@ _HEAD_END = b"\r\n\r\n"
 _NO_BODY = Framing.NONE
 _MAXIMUM_HEAD_BYTES = 256 * 1024
 """Of an answer. The engine is trusted to mean well, not to be free of faults."""
+_MOST_INFORMATIONAL = 16
+"""Heads like 103 before one answer. Each is a sign of life, so without bound they would keep a seat
+for ever."""
 
 
 class EngineFault(Enum):
@@ -94,7 +97,16 @@ class EngineConnection(asyncio.Protocol):
 
     __slots__ = (
         *("_answered", "_complete", "_extra", "_head_data", "_headers", "_home", "_keep_alive"),
-        *("_framing", "_last_byte_s", "_parser", "_parts", "_reasons", "_receiver", "_reused"),
+        *(
+            "_framing",
+            "_informational",
+            "_last_byte_s",
+            "_parser",
+            "_parts",
+            "_reasons",
+            "_receiver",
+            "_reused",
+        ),
         *("_silence", "_sink", "_transport", "idle_since_s", "on_body", "on_header", "on_status"),
     )
 
@@ -105,6 +117,7 @@ class EngineConnection(asyncio.Protocol):
         self._sink: Sink | None = None
         """None: the head of the answer is not complete yet."""
         self._reused = False
+        self._informational = 0
         self._silence = Deadline(loop, self._check_silence)
         self._last_byte_s = 0.0
         self.idle_since_s = 0.0
@@ -136,6 +149,7 @@ class EngineConnection(asyncio.Protocol):
         assert transport is not None
         assert self._receiver is None
         self._receiver = receiver
+        self._informational = 0
         head, body = receiver.begin_sending(self)
         self._last_byte_s = time.monotonic()
         self._silence.set_at(self._last_byte_s + self._home.idle_timeout_s)
@@ -278,7 +292,11 @@ class EngineConnection(asyncio.Protocol):
                 break
             if status < 100 or status == 101:
                 raise BadAnswerError("unexpected status")
-            self._expect_head()  # an informational answer: the real one follows
+            self._informational += 1
+            if self._informational > _MOST_INFORMATIONAL:
+                raise BadAnswerError("informational answers without end")
+            self._expect_head()  # the real answer follows
+            self._answered = True
             data = rest
             if not data:
                 return b""

@@ -130,7 +130,11 @@ def encode_client_head(
     parts = [b"HTTP/1.1 %d " % head.status, head.reason, b"\r\n", *head.passed, *ours]
     if framing is Framing.CHUNKED:
         parts.append(b"Transfer-Encoding: chunked\r\n")
-    elif framing is not Framing.CLOSE and head.content_length is not None:
+    elif (
+        framing is not Framing.CLOSE
+        and head.content_length is not None
+        and head.status != 204  # RFC 9110, 8.6: it has none; of a 304 it is the whole answer's
+    ):
         parts += (b"Content-Length: ", head.content_length, b"\r\n")
     parts.append(b"Connection: close\r\n\r\n" if close else b"\r\n")
     return b"".join(parts)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from types import ModuleType
 
 VERSION = "version"
+INTERRUPTED = 130
+"""What shells say of a command that Ctrl-C has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,7 @@ EXAMPLE = """\
 example:
   giveway serve --upstream http://127.0.0.1:8000 --policy policy.yaml
 
-Exit codes: 0 good, 1 the answer is no, 2 wrong use.
+Exit codes: 0 good, 1 the answer is no, 2 wrong use, 130 interrupted.
 """
 
 
@@ -105,6 +107,14 @@ def open_standard_streams() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:  # where nothing was to be ended in order: a start, a short command
+        sys.stderr.write("giveway: interrupted\n")
+        return INTERRUPTED
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     open_standard_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
     chosen = given[0] if given else None

@@ -34,6 +34,45 @@ async def test_informational_answers_stay_here(tmp_path: Path) -> None:
         assert answer.header("link") is None
 
 
+async def test_informational_answers_without_end_are_a_502(tmp_path: Path) -> None:
+    """Each is a sign of life; an engine that sends nothing else does not keep the seat."""
+    early = b"HTTP/1.1 103 Early Hints\r\n\r\n"
+
+    async def hinting(exchange: Exchange) -> None:
+        while True:
+            await exchange.send(early)
+            await asyncio.sleep(0)
+
+    async with (
+        ScriptedEngine(probes_first(hinting)) as engine,
+        running(engine.url, tmp_path) as server,
+    ):
+        answer = await ask(server.data_url, CHAT, chat_body())
+        assert (answer.status, answer.error["code"]) == (502, "engine_failed")
+        await is_empty(server)
+        engine.script = answering(early * 16 + chat_answer())
+        assert (await ask(server.data_url, CHAT, chat_body())).status == 200
+
+
+async def test_an_engine_that_ends_after_an_informational_answer_has_begun(tmp_path: Path) -> None:
+    """It has seen the request: on a kept connection too this is a loss, not a stale connection."""
+
+    async def leaving(exchange: Exchange) -> None:
+        await exchange.send(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+        exchange.close()
+
+    async with (
+        ScriptedEngine(answering(chat_answer())) as engine,
+        running(engine.url, tmp_path) as server,
+    ):
+        assert (await ask(server.data_url, CHAT, chat_body())).status == 200
+        engine.script = probes_first(leaving)
+        answer = await ask(server.data_url, CHAT, chat_body())
+        assert (answer.status, answer.error["code"]) == (502, "engine_failed")
+        assert len(engine.work) == 1 + 2, "a loss is borne once"
+        await is_empty(server)
+
+
 async def test_an_answer_without_length_ends_with_the_connection(tmp_path: Path) -> None:
     """A body that ends with the engine's connection ends with the client's."""
 

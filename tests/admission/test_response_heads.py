@@ -88,3 +88,14 @@ def test_a17_the_client_is_told_how_the_body_is_written(framing: Framing, wanted
     assert data.startswith(b"HTTP/1.1 200 Fine\r\nX-One: 1\r\nX-Ours: 2\r\n")
     assert data.endswith(wanted)
     assert (b"Content-Length" in data) == (b"Content-Length" in wanted)
+
+
+def test_an_answer_without_content_has_no_length() -> None:
+    """RFC 9110, 8.6: never in a 204; in a 304 and after HEAD it is the whole answer's."""
+    for head, length in (
+        (read(b"Content-Length: 0", status=204), b""),
+        (read(b"Content-Length: 5", status=304), b"Content-Length: 5\r\n"),
+        (read(b"Content-Length: 5", without_body=True), b"Content-Length: 5\r\n"),
+    ):
+        sent = encode_client_head(head, [], framing=head.framing, close=False)
+        assert sent == b"HTTP/1.1 %d Fine\r\n%b\r\n" % (head.status, length)
