@@ -1,8 +1,8 @@
 """How do bytes on the data port become requests, and who may send how many of them?
 
 `ClientConnection` is one client's connection: requests on it are served one after the other, and
-what is sent ahead waits. It finds where heads and bodies end, and hands each request to an
-`Exchange`.
+what is sent ahead waits. `head_reading` and `incoming_bodies` say where heads and bodies end; each
+request is handed to an `Exchange`.
 
 What always holds
 - Nothing is taken from a stranger without bound: bytes of a head, number of headers, size of a
@@ -24,32 +24,23 @@ from typing import TYPE_CHECKING, cast
 import httptools
 
 from giveway_admission.answers import make_error
-from giveway_admission.chunked_bodies import ChunkedBody
 from giveway_admission.deadlines import Deadline
 from giveway_admission.exchanges import Exchange
+from giveway_admission.head_reading import HeadReader
+from giveway_admission.incoming_bodies import IncomingBody
 from giveway_admission.outcomes import Outcome
-from giveway_admission.request_heads import (
-    BadHeadError,
-    HeadCollector,
-    RequestHead,
-    read_request_head,
-)
+from giveway_admission.request_heads import BadHeadError, RequestHead
 
 if TYPE_CHECKING:
     from giveway_admission.proxying import Proxy
 
-_HEAD_END = b"\r\n\r\n"
 _SENT_AHEAD_BYTES = 64 * 1024
 """More than this of the next requests is left in the socket while one is served."""
-_DRAINED_BYTES = 256 * 1024
-"""An unread body up to this is read and thrown away, to keep the connection."""
 _REFUSED_AT_ONCE = 64
 """So many refused clients may take the time to read why. Others are cut: each takes a file
 descriptor from the engine's connections and the admin port."""
 _WRITE_BUFFER_BYTES = 64 * 1024
 """More than this unsent to a client stops the reading from the engine."""
-_SLOWEST_BODY_BYTES = 256 * 1024
-"""In every body time-out a body has to bring this much, or end."""
 
 
 class _Phase(Enum):
@@ -86,17 +77,20 @@ class ClientConnection(asyncio.Protocol):
     """One client."""
 
     __slots__ = (
-        *("_ahead", "_body", "_body_bytes", "_body_checked", "_body_done", "_chunks", "_collector"),
-        *("_comments", "_comments_s", "_congested", "_deadline", "_exchange", "_head"),
-        *("_head_data", "_parser", "_paused", "_phase", "_proxy", "_remaining", "_transport"),
-        *("_unsent", "_watched", "ip"),
+        *("_ahead", "_body", "_comments", "_comments_s", "_congested", "_deadline", "_exchange"),
+        *("_head", "_heads", "_paused", "_phase", "_proxy", "_transport", "_unsent", "_watched"),
+        "ip",
     )
 
     def __init__(self, proxy: "Proxy") -> None:
         self._proxy = proxy
         self._transport: asyncio.Transport | None = None
+        self._phase = _HEAD
+        self._heads = HeadReader(proxy.settings)
+        self._head: RequestHead | None = None
+        self._body: IncomingBody | None = None
+        """Of the request that is read or served. None: all of it, if any, came with the head."""
         self._exchange: Exchange | None = None
-        self._collector = HeadCollector()
         self._deadline = Deadline(proxy.loop, self._too_late)
         self._comments: Deadline | None = None
         self._comments_s = 0.0
@@ -105,22 +99,7 @@ class ClientConnection(asyncio.Protocol):
         self._watched: int | None = None
         self._unsent = 0
         self._ahead = b""
-        self._body: list[bytes] = []
         self.ip = b"unknown"
-        self._expect_head()
-
-    def _expect_head(self) -> None:
-        self._phase = _HEAD
-        self._parser: httptools.HttpRequestParser | None = None
-        self._head_data = b""
-        self._head: RequestHead | None = None
-        self._chunks: ChunkedBody | None = None
-        if self._body:  # of a request that was refused meanwhile
-            self._body = []
-        self._body_bytes = 0
-        self._body_checked = 0
-        self._body_done = False
-        self._remaining = 0
 
     # What the event loop tells.
 
@@ -186,47 +165,18 @@ class ClientConnection(asyncio.Protocol):
     # Heads.
 
     def _read_head(self, data: bytes) -> None:
-        before = self._head_data
-        if not before:
-            data = data.lstrip(b"\r\n")  # empty lines before a request begin nothing
-            if not data:
-                return
-        seen = before + data if before else data
-        end = seen.find(_HEAD_END, max(0, len(before) - 3))
-        cut = len(seen) if end < 0 else end + len(_HEAD_END)
-        if cut > self._proxy.settings.maximum_head_bytes:
-            self._refuse(Outcome.INVALID_REQUEST, "The request head is too large.", status=431)
-            return
-        collector = self._collector
-        parser = self._parser
-        if parser is None:
-            collector.clear()
-            self._parser = parser = httptools.HttpRequestParser(collector)
-        head_data = seen if cut == len(seen) else seen[:cut]
+        heads = self._heads
+        had_begun = heads.has_begun
         try:
-            parser.feed_data(head_data[len(before) :] if before else head_data)
-            if end < 0:
-                self._head_data = seen
-                if not before:
-                    self._deadline.set_in(self._proxy.settings.header_timeout_s)
-                return
-        except httptools.HttpParserUpgrade:
-            pass  # judged with the headers
-        except httptools.HttpParserError:
-            self._refuse(Outcome.INVALID_REQUEST, "The request is not valid HTTP.")
-            return
-        try:
-            head = read_request_head(
-                head_data,
-                collector,
-                method=parser.get_method(),
-                version=parser.get_http_version(),
-                maximum_headers=self._proxy.settings.maximum_headers,
-            )
+            head = heads.feed(data)
         except BadHeadError as error:
             self._refuse(Outcome.INVALID_REQUEST, str(error), status=error.status)
             return
-        self._begin(head, seen[cut:])
+        if head is not None:
+            rest, heads.rest = heads.rest, b""
+            self._begin(head, rest)
+        elif heads.has_begun and not had_begun:
+            self._deadline.set_in(self._proxy.settings.header_timeout_s)
 
     def _begin(self, head: RequestHead, rest: bytes) -> None:
         """A head is complete; `rest` came behind it."""
@@ -236,7 +186,6 @@ class ClientConnection(asyncio.Protocol):
         length = head.content_length or 0
         if not head.chunked and len(rest) >= length:
             # The usual case: the whole body, if there is one, came with the head.
-            self._body_done = True
             if len(rest) > length:
                 self._ahead = rest[length:]
                 rest = rest[:length]
@@ -245,9 +194,7 @@ class ClientConnection(asyncio.Protocol):
                 exchange.body_arrived(rest, whole=True)
             return
         self._phase = _BODY
-        self._remaining = length
-        if head.chunked:
-            self._chunks = ChunkedBody()
+        self._body = IncomingBody(head)
         if not exchange.begin():
             if rest and self._phase is _UNWANTED:
                 self._throw_away(rest)
@@ -261,62 +208,48 @@ class ClientConnection(asyncio.Protocol):
     # Bodies.
 
     def _read_body(self, data: bytes) -> None:
-        if self._chunks is not None:
-            self._read_chunks(self._chunks, data)
-        else:
-            if len(data) > self._remaining:
-                self._ahead = data[self._remaining :]
-                data = data[: self._remaining]
-            self._remaining -= len(data)
-            self._body_done = self._remaining == 0
-            self._take_body(data)
+        body = self._body
+        assert body is not None
+        try:
+            data = body.take(data)
+        except httptools.HttpParserError:
+            if self._exchange is not None:
+                self._exchange.body_malformed()
+            return
+        if body.ahead:
+            self._ahead, body.ahead = body.ahead, b""
+        if data:
+            self._take_body(body, data)
         if self._phase is _BODY:
-            self._judge_body()
-        elif self._body_done and self._phase is _STREAMED_BODY:
+            self._judge_body(body)
+        elif body.is_complete and self._phase is _STREAMED_BODY:
             self._deadline.clear()
             self._phase = _AHEAD
             if self._exchange is not None:
                 self._exchange.body_ended()
 
-    def _read_chunks(self, chunks: ChunkedBody, data: bytes) -> None:
-        assert self._head is not None
-        try:
-            body = chunks.feed(data)
-        except httptools.HttpParserError:
-            if self._exchange is not None:
-                self._exchange.body_malformed()
-            return
-        self._body_done = chunks.is_complete
-        if chunks.has_more_behind:
-            # What came behind the body in the same packet is not taken apart: the connection is
-            # closed after this answer, and the client sends it again (RFC 9112, 9.3.2).
-            self._head.keep_alive = False
-        if body:
-            self._take_body(body)
-
-    def _take_body(self, data: bytes) -> None:
-        self._body_bytes += len(data)
+    def _take_body(self, body: IncomingBody, data: bytes) -> None:
         exchange = self._exchange
         if exchange is None:
             return
-        if self._body_bytes > self._proxy.settings.maximum_body_bytes:
+        if body.received_bytes > self._proxy.settings.maximum_body_bytes:
             if self._phase is not _LAST:
                 exchange.body_too_large()
         elif self._phase is _STREAMED_BODY:
             exchange.more_body(data)
         else:
-            self._body.append(data)
+            body.keep(data)
 
-    def _judge_body(self) -> None:
+    def _judge_body(self, body: IncomingBody) -> None:
         """Is enough of the body here to go on?"""
         exchange = self._exchange
         if exchange is None:
             return
-        if self._body_done:
+        if body.is_complete:
             self._deadline.clear()
             self._phase = _AHEAD
         elif (
-            self._body_bytes >= self._proxy.settings.buffered_body_bytes
+            body.received_bytes >= self._proxy.settings.buffered_body_bytes
             and not exchange.wants_whole_body
         ):
             self._deadline.clear()
@@ -324,26 +257,24 @@ class ClientConnection(asyncio.Protocol):
             self._pause()
         else:
             return
-        parts, self._body = self._body, []
-        body = parts[0] if len(parts) == 1 else b"".join(parts)
-        exchange.body_arrived(body, whole=self._body_done)
+        exchange.body_arrived(body.take_kept(), whole=body.is_complete)
 
     def read_on(self) -> None:
         """The engine takes the rest of the large body now: let it come, after what is at hand."""
         self._proxy.loop.call_soon(self._stream_body)
 
     def _stream_body(self) -> None:
-        exchange = self._exchange
-        if exchange is None or self._phase is not _PAUSED_BODY:
+        exchange, body = self._exchange, self._body
+        if exchange is None or body is None or self._phase is not _PAUSED_BODY:
             return
         self._phase = _STREAMED_BODY
-        parts, self._body = self._body, []
-        for part in parts:  # what the loop had read already when reading was paused
-            exchange.more_body(part)
-        self._body_checked = self._body_bytes
+        kept = body.take_kept()  # what the loop had read already when reading was paused
+        if kept:
+            exchange.more_body(kept)
+        body.note_progress()
         self._deadline.set_in(self._proxy.settings.body_timeout_s)
         self._resume()
-        if self._body_done:
+        if body.is_complete:
             self._deadline.clear()
             self._phase = _AHEAD
             exchange.body_ended()
@@ -361,16 +292,17 @@ class ClientConnection(asyncio.Protocol):
     @property
     def keeps_alive(self) -> bool:
         """Another request may follow on this connection."""
-        head = self._head
+        head, body = self._head, self._body
         return (
             head is not None
             and head.keep_alive
             and not self._proxy.draining
-            and (self._body_done or self._may_throw_away(head))
+            and (
+                body is None
+                or (body.is_complete and not body.has_odd_rest)
+                or (not body.is_complete and body.is_soon_over)
+            )
         )
-
-    def _may_throw_away(self, head: RequestHead) -> bool:
-        return not head.chunked and not head.expects_continue and self._remaining <= _DRAINED_BYTES
 
     def write(self, data: bytes) -> None:
         if self._transport is not None:
@@ -407,7 +339,7 @@ class ClientConnection(asyncio.Protocol):
         self._stop_comments()
         if self._transport is None:
             return
-        if self._body_done:
+        if self._body is None or self._body.is_complete:
             if close:
                 self._close()
             else:
@@ -454,7 +386,9 @@ class ClientConnection(asyncio.Protocol):
 
     def _next_request(self) -> None:
         ahead, self._ahead = self._ahead, b""
-        self._expect_head()
+        self._phase = _HEAD
+        self._head = None
+        self._body = None
         self._resume()
         if self._congested:
             self._watch_writing()
@@ -472,11 +406,11 @@ class ClientConnection(asyncio.Protocol):
             self._read_head(ahead)
 
     def _throw_away(self, data: bytes) -> None:
-        if len(data) > self._remaining:
-            self._ahead = data[self._remaining :]
-            data = data[: self._remaining]
-        self._remaining -= len(data)
-        if self._remaining == 0:
+        body = self._body
+        assert body is not None
+        body.take(data)
+        if body.is_complete:
+            self._ahead = body.ahead
             self._next_request()
 
     def _refuse(self, outcome: Outcome, message: str, *, status: int | None = None) -> None:
@@ -521,12 +455,14 @@ class ClientConnection(asyncio.Protocol):
             else:
                 transport.abort()
         elif exchange is not None and self._phase in (_BODY, _STREAMED_BODY):
-            if self._body_bytes - self._body_checked >= _SLOWEST_BODY_BYTES or self._paused:
-                self._body_checked = self._body_bytes
+            body = self._body
+            assert body is not None
+            if body.came_fast_enough() or self._paused:
+                body.note_progress()
                 self._deadline.set_in(settings.body_timeout_s)
             else:
                 exchange.body_too_slow()
-        elif self._phase is _HEAD and self._head_data:
+        elif self._phase is _HEAD and self._heads.has_begun:
             self._refuse(Outcome.INVALID_REQUEST, "The request head came too slowly.", status=408)
         elif self._phase is _HEAD and not transport.get_write_buffer_size():
             transport.close()

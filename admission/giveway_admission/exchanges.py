@@ -16,28 +16,18 @@ What always holds
 
 import contextlib
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import replace
-from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from giveway_scheduler import Dispatch, DispatchReason, Evict, Expire, Reject, Usage
 
-from giveway_admission.answers import ErrorAnswer, make_error
+from giveway_admission.answering import Answering, Client, State
 from giveway_admission.attempts import Attempt
-from giveway_admission.endpoints import (
-    BodyKind,
-    Endpoint,
-    ErrorDialect,
-    PriorityBy,
-    Refused,
-    find_endpoint,
-)
+from giveway_admission.endpoints import BodyKind, Endpoint, PriorityBy, Refused, find_endpoint
 from giveway_admission.engine_connections import EngineFault
 from giveway_admission.logs import log_event
 from giveway_admission.outcomes import STATUS, Outcome
-from giveway_admission.quota_headers import quota_lines
 from giveway_admission.refusals import (
     DRAINING_MESSAGE,
     DRAINING_RETRY_S,
@@ -54,9 +44,9 @@ from giveway_admission.request_reading import (
     with_priority,
     with_usage_asked,
 )
-from giveway_admission.response_heads import Framing, ResponseHead, encode_client_head
-from giveway_admission.runtime_policies import Admission, Refusal
-from giveway_admission.tickets import TICKET_ENDPOINT, TICKETS_PREFIX, find_ticket_endpoint
+from giveway_admission.response_heads import Framing, ResponseHead
+from giveway_admission.runtime_policies import Refusal
+from giveway_admission.tickets import TICKET_ENDPOINT, find_ticket_endpoint
 
 if TYPE_CHECKING:
     from giveway_admission.proxying import Proxy
@@ -76,86 +66,33 @@ _DECISIONS: Final = {
     DispatchReason.LIFTED: b"boosted",
 }
 _OBSERVED: Final = b"observed"
-_COMMENT: Final = b"e\r\n: keep-alive\n\n\r\n"
-
-
-class State(Enum):
-    """How far an exchange is."""
-
-    READING = auto()
-    WAITING = auto()
-    SENT = auto()
-    ANSWERING = auto()
-    ENDED = auto()
-
-
 _READING, _WAITING, _SENT, _ANSWERING, _ENDED = State
-"""Looking up a member of an enum costs a tenth of a microsecond each time."""
 _COMPLETED: Final = Outcome.COMPLETED
 
 
-class Client(Protocol):
-    """Whoever sent a request and gets its answer: a connection, or a ticket's collector."""
-
-    ip: bytes
-
-    @property
-    def keeps_alive(self) -> bool: ...
-    def write(self, data: bytes) -> None: ...
-    def direct_write(self) -> Callable[[bytes], None]: ...
-    def comment_every(self, interval_s: float) -> None: ...
-    def read_on(self) -> None: ...
-    def hold_body(self, held: bool) -> None: ...
-    def end_exchange(self, *, close: bool) -> None: ...
-    def break_off(self, *, hard: bool) -> None: ...
-
-
-class Exchange:
+class Exchange(Answering):
     """One request and its answer."""
 
     __slots__ = (
-        *("_arrived_s", "_attempt", "_body", "_body_begun", "_decision", "_losses", "_status"),
-        *("_streams", "_waited_s", "_whole", "admission", "attempts", "client", "endpoint"),
-        *("framing", "head", "head_out", "hides_usage", "name", "on_left", "priority", "proxy"),
-        "state",
+        *("_body", "_body_begun", "_losses", "_whole", "attempts", "hides_usage", "on_left"),
+        "priority",
     )
 
     known_tenant: str | None = None
     """Whose request it is. None: its headers tell."""
 
     def __init__(self, proxy: "Proxy", client: Client, head: RequestHead) -> None:
-        self.proxy = proxy
-        self.client = client
-        self.head = head
-        self.state = _READING
-        self.name = proxy.ids.name(head.fields.get(b"x-request-id"))
-        self._arrived_s = time.monotonic()
-        self.endpoint: Endpoint | None = None
-        """None: the path is not known (yet)."""
+        super().__init__(proxy, client, head)
         self._body = b""
         self._whole = False
         self._body_begun = False
         """The engine got some of a body that can't be sent again."""
         self.hides_usage = False
         """The engine is asked for usage that the client did not ask for."""
-
-        self.admission: Admission | None = None
-        """None: not offered (yet); an unmetered request never is."""
-        self._decision = b""
-        self._waited_s = 0.0
         self.priority: int | None = None
         """What the engine is told. None: nothing."""
-
-        self._attempt: Attempt | None = None
-        """None: it is not at the engine, nor on its way there."""
         self.attempts = 0
         self._losses = 0
-
-        self._status = 0
-        self.head_out = False
-        """A response head has gone to the client; `framing` and `_streams` are what it said."""
-        self._streams = False
-        self.framing = Framing.NONE
         self.on_left: Callable[[], None] | None = None
         """Called when the client has left. None: nobody wants to know."""
 
@@ -222,6 +159,20 @@ class Exchange:
         message = "The request body came too slowly."
         self._give_up(Outcome.INVALID_REQUEST, message, status=408)
 
+    def _give_up(self, outcome: Outcome, message: str, *, status: int | None = None) -> None:
+        """The request's own fault, found while its body came."""
+        admission = self.admission
+        if self.state is _ENDED:
+            return
+        self._leave_engine()
+        if self.head_out:
+            self._finish(outcome, usage=None)
+            self.client.break_off(hard=True)
+        else:
+            self._refuse(outcome, message, status=status)
+        if admission is not None:
+            self.proxy.admitter.cancel(admission.request.key, usage=None)
+
     def client_left(self) -> None:
         """The client's connection has ended."""
         if self.state is _ENDED:
@@ -252,29 +203,6 @@ class Exchange:
         self._answer_error(Outcome.DRAINING, DRAINING_MESSAGE, retry_after_s=DRAINING_RETRY_S)
         self.proxy.admitter.cancel(admission.request.key, usage=None)
         return True
-
-    def keep_waiting(self) -> None:
-        """A comment to a stream that waits; the first one commits us to a 200."""
-        if self._is_committed:
-            return
-        if not self.head_out:
-            head = ResponseHead(status=200, reason=b"OK")
-            head.passed = [
-                b"Content-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n"
-            ]
-            self._status = 200
-            self._streams = self.head_out = True
-            self.framing = Framing.CHUNKED
-            self.client.write(
-                encode_client_head(head, self.our_lines(), framing=Framing.CHUNKED, close=False)
-            )
-        self.client.write(_COMMENT)
-
-    @property
-    def awaits_answer(self) -> bool:
-        """Nothing of an answer's body has come yet."""
-        began = self._attempt is not None and self._attempt.began
-        return self.state is not _ENDED and not began
 
     # Admission.
 
@@ -324,30 +252,6 @@ class Exchange:
         proxy.admitter.offer(self, admission)
         if proxy.comments_s and facts.streams and not head.is_1_0 and self.awaits_answer:
             self.client.comment_every(proxy.comments_s)
-
-    # For the ticket desk, which answers some requests itself.
-
-    def hand_over(self) -> None:
-        """Somebody else will answer it, later."""
-        self.proxy.unmetered += 1
-        self.state = _SENT
-
-    def answer_whole(self, status: int, head: bytes, body: bytes) -> None:
-        """The whole answer. `head`: status line and header lines, without the length."""
-        if self.state is _ENDED:
-            return
-        client = self.client
-        self._status = status
-        close = not client.keeps_alive
-        length = b"Content-Length: %d\r\n" % len(body)
-        end = b"Connection: close\r\n\r\n" if close else b"\r\n"
-        client.write(head + length + end + body)
-        self._finish(_COMPLETED, usage=None)
-        client.end_exchange(close=close)
-
-    def refuse(self, outcome: Outcome, message: str, *, retry_after_s: float | None = None) -> None:
-        if self.state is not _ENDED:
-            self._refuse(outcome, message, retry_after_s=retry_after_s)
 
     def _change_body(self, *, asks_usage: bool, drops_priority: bool) -> None:
         # What was read as JSON but can't be taken apart goes on as it is.
@@ -496,11 +400,6 @@ class Exchange:
             return
         self._break_off(fault)
 
-    @property
-    def _is_committed(self) -> bool:
-        """A response head is out that only this attempt's body fits."""
-        return self.head_out and not (self._streams and self.framing is Framing.CHUNKED)
-
     def _break_off(self, fault: EngineFault) -> None:
         admission = self.admission
         outcome, message = explain_fault(fault)
@@ -532,140 +431,3 @@ class Exchange:
         if self.admission is None or self._attempt is None:
             return None
         return self._attempt.usage(prompt_tokens=self.admission.request.prompt_tokens)
-
-    # Answers of our own.
-
-    def _refuse_path(self, refused: Refused) -> None:
-        head = self.head
-        if refused.status == 405:
-            allowed = ", ".join(refused.allowed_methods)
-            self._refuse(
-                Outcome.INVALID_REQUEST,
-                f"{head.path} takes {allowed}.",
-                status=405,
-                headers=(b"Allow: %b\r\n" % allowed.encode("ascii"),),
-            )
-        else:
-            self._refuse(Outcome.NOT_FOUND, "There is no such path here.")
-
-    def _refuse(
-        self,
-        outcome: Outcome,
-        message: str,
-        *,
-        status: int | None = None,
-        param: str | None = None,
-        retry_after_s: float | None = None,
-        headers: tuple[bytes, ...] = (),
-    ) -> None:
-        """Answer what was never offered."""
-        self._write_error(
-            make_error(
-                outcome,
-                message,
-                dialect=self._error_dialect,
-                status=status,
-                param=param,
-                retry_after_s=retry_after_s,
-                headers=headers,
-            )
-        )
-
-    def _give_up(self, outcome: Outcome, message: str, *, status: int | None = None) -> None:
-        """The request's own fault, found while its body came."""
-        admission = self.admission
-        if self.state is _ENDED:
-            return
-        self._leave_engine()
-        if self.head_out:
-            self._finish(outcome, usage=None)
-            self.client.break_off(hard=True)
-        else:
-            self._refuse(outcome, message, status=status)
-        if admission is not None:
-            self.proxy.admitter.cancel(admission.request.key, usage=None)
-
-    def _answer_error(
-        self, outcome: Outcome, message: str, *, retry_after_s: float | None = None
-    ) -> None:
-        """Answer what was offered; the scheduler is told by the caller, or knows."""
-        self._refuse(outcome, message, retry_after_s=retry_after_s)
-
-    def _write_error(self, error: ErrorAnswer) -> None:
-        client = self.client
-        close = False
-        if self.head_out:
-            event = error.encode_event()
-            client.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(event), event))
-        else:
-            self._status = error.status
-            close = not client.keeps_alive
-            with_body = self.head.method != "HEAD"
-            client.write(error.encode(extra=self.our_lines(), close=close, with_body=with_body))
-        self._finish(error.outcome, usage=None)
-        client.end_exchange(close=close)
-
-    def our_lines(self) -> list[bytes]:
-        """Header lines of our own, for every answer."""
-        lines = [b"X-Request-Id: %b\r\n" % self.name]
-        admission = self.admission
-        if admission is not None:
-            lines.append(self.proxy.identity_lines(admission.class_name, admission.tenant))
-            lines.append(
-                b"X-Giveway-Queue-Ms: %d\r\nX-Giveway-Decision: %b\r\n"
-                % (self._waited_s * 1000, self._decision or b"queued")
-            )
-            request = admission.request
-            quota = self.proxy.admitter.quota(request.rank, request.tenant)
-            if quota is not None:
-                lines.append(quota_lines(quota))
-        return lines
-
-    @property
-    def _error_dialect(self) -> ErrorDialect:
-        return ErrorDialect.OPENAI if self.endpoint is None else self.endpoint.error_dialect
-
-    # The end.
-
-    def _finish(self, outcome: Outcome, *, usage: Usage | None) -> None:
-        """The one place where an exchange ends."""
-        state = self.state
-        assert state is not _ENDED
-        proxy, admission = self.proxy, self.admission
-        self.state = _ENDED
-        if self._attempt is not None:
-            self._attempt.release()
-        duration_s = time.monotonic() - self._arrived_s
-        if admission is not None:
-            proxy.metrics.ended(
-                admission.class_name,
-                admission.tenant,
-                outcome,
-                duration_s=duration_s,
-                usage=usage,
-            )
-        elif state is _SENT or state is _ANSWERING:
-            proxy.unmetered -= 1
-        else:
-            proxy.metrics.refused_early(outcome)
-        if proxy.settings.access_log:
-            self._log(outcome, duration_s)
-        if proxy.emptied is not None:
-            proxy.request_ended()
-
-    def _log(self, outcome: Outcome, duration_s: float) -> None:
-        admission = self.admission
-        log_event(
-            _logger,
-            logging.INFO,
-            "request",
-            request=self.name.decode("ascii"),
-            method=self.head.method,
-            path=TICKETS_PREFIX if self.endpoint is TICKET_ENDPOINT else self.head.path,
-            status=self._status,
-            outcome=outcome.value,
-            class_name=None if admission is None else admission.class_name,
-            tenant=None if admission is None else admission.tenant,
-            queue_ms=round(self._waited_s * 1000, 1),
-            duration_ms=round(duration_s * 1000, 1),
-        )

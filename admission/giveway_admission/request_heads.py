@@ -58,9 +58,20 @@ class RequestHead:
     keep_alive: bool
     expects_continue: bool
 
-    @property
-    def has_body(self) -> bool:
-        return self.chunked or bool(self.content_length)
+    def with_length(self, length: int) -> "RequestHead":
+        """The same head before a body of another length."""
+        return RequestHead(
+            method=self.method,
+            path=self.path,
+            target=self.target,
+            fields=self.fields,
+            passed=self.passed,
+            content_length=length,
+            chunked=self.chunked,
+            is_1_0=self.is_1_0,
+            keep_alive=self.keep_alive,
+            expects_continue=self.expects_continue,
+        )
 
 
 class HeadCollector:

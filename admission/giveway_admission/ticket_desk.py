@@ -14,8 +14,9 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
+from giveway_admission.answering import State
 from giveway_admission.body_splicing import LONGEST_SCANNED_BYTES
-from giveway_admission.exchanges import Exchange, State
+from giveway_admission.exchanges import Exchange
 from giveway_admission.outcomes import Outcome
 from giveway_admission.request_heads import CREDENTIALS
 from giveway_admission.runtime_policies import Admission

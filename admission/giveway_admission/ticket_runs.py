@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from giveway_scheduler import Evict, Reject, Usage
 
+from giveway_admission.answering import State
 from giveway_admission.answers import ErrorAnswer
-from giveway_admission.exchanges import Exchange, State
+from giveway_admission.exchanges import Exchange
 from giveway_admission.outcomes import Outcome
 from giveway_admission.request_heads import RequestHead
 from giveway_admission.response_heads import Framing
