@@ -127,7 +127,10 @@ class Attempt:
         assert self._relay is not None
         self._connection = None
         self._relay.end()
-        self._exchange.answer_ended(failed=self._reader is not None and self._reader.failed)
+        reader = self._reader
+        if reader is not None and reader.usage_doubtful:
+            self._exchange.proxy.metrics.usage_not_credible()
+        self._exchange.answer_ended(failed=reader is not None and reader.failed)
 
     def engine_failed(self, fault: EngineFault) -> None:
         self._connection = None

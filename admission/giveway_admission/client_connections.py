@@ -17,6 +17,7 @@ What always holds
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, cast
@@ -28,11 +29,14 @@ from giveway_admission.deadlines import Deadline
 from giveway_admission.exchanges import Exchange
 from giveway_admission.head_reading import HeadReader
 from giveway_admission.incoming_bodies import IncomingBody
+from giveway_admission.logs import log_event
 from giveway_admission.outcomes import Outcome
 from giveway_admission.request_heads import BadHeadError, RequestHead
 
 if TYPE_CHECKING:
     from giveway_admission.proxying import Proxy
+
+_logger = logging.getLogger(__name__)
 
 _SENT_AHEAD_BYTES = 64 * 1024
 """More than this of the next requests is left in the socket while one is served."""
@@ -419,6 +423,8 @@ class ClientConnection(asyncio.Protocol):
         hint_s = 1.0 if outcome is Outcome.QUEUE_FULL else None
         error = make_error(outcome, message, status=status, retry_after_s=hint_s)
         self.write(error.encode(close=True))
+        if self._proxy.settings.access_log:
+            log_event(_logger, logging.INFO, "request", status=error.status, outcome=outcome.value)
         self._linger()
 
     # Ends.

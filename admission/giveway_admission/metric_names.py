@@ -55,7 +55,7 @@ UNKNOWN_CLASS = _family(
 IMPLAUSIBLE_USAGE = _family(
     "giveway_implausible_usage_total",
     _C,
-    "Token counts of the engine that could not be and were clamped.",
+    "Answers whose token counts could not be true.",
 )
 QUEUED = _family("giveway_queue_requests", _G, "Requests that wait.", "class")
 OLDEST = _family(

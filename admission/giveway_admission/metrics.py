@@ -131,6 +131,10 @@ class Metrics:
         """`tokens_gap` of one class, to be kept for a whole stream: the cheapest way to count."""
         return self._classes.get(class_name, self._none).token_gap.observe
 
+    def usage_not_credible(self) -> None:
+        """An answer reported token counts that can't be true; they were left out."""
+        self._implausible.value += 1
+
     def asked_class_unknown(self) -> None:
         """A request asked for a class that the policy does not have."""
         self._unknown_class.value += 1

@@ -22,6 +22,8 @@ _KEPT_HERE: Final = frozenset(
         *(b"proxy-authorization", b"te", b"trailer", b"transfer-encoding", b"upgrade"),
         *(b"http2-settings", b"expect", b"content-length", b"host", b"x-forwarded-for"),
         *(b"x-request-id", b"x-vllm-priority", b"authorization", b"x-api-key"),
+        # A compressed answer could neither be charged nor be freed of usage nobody asked for.
+        b"accept-encoding",
     }
 )
 _CONTROL_PREFIX: Final = b"x-giveway-"

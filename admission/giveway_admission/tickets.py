@@ -48,7 +48,7 @@ _PREFERENCE = re.compile(
     re.VERBOSE,
 )
 _KEPT: Final = (
-    *(b"content-type", b"accept", b"accept-encoding", b"user-agent", b"x-request-id"),
+    *(b"content-type", b"accept", b"user-agent", b"x-request-id"),
     *(b"traceparent", b"tracestate", b"x-giveway-class", b"x-giveway-source"),
     *(b"x-giveway-workflow", b"x-giveway-waits-for"),
 )

@@ -134,8 +134,8 @@ async def _whole_stream(url: str) -> bool:
     return head.status == 200 and body.endswith(b"data: [DONE]\n\n")
 
 
-async def test_a_broken_file_keeps_the_last_good_policy(start_proxy: ProxyStarter) -> None:
-    """D01, D07: garbage is counted and ignored; after the old text again, B holds."""
+async def test_d01_a_broken_file_keeps_the_last_good_policy(start_proxy: ProxyStarter) -> None:
+    """D01: garbage is counted and ignored; after the old text again, B holds."""
     good = policy(seats=7)
     async with ScriptedEngine(chatting()) as engine:
         path = write_policy(start_proxy.folder, good, name="changing.yaml")

@@ -38,7 +38,9 @@ async def _stalled(url: str) -> RawClient:
 
 
 @pytest.mark.slow
-async def test_a_client_that_pauses_is_no_silence_of_the_engine(start_proxy: ProxyStarter) -> None:
+async def test_c06_a_client_that_pauses_is_no_silence_of_the_engine(
+    start_proxy: ProxyStarter,
+) -> None:
     """C06: who reads on after longer than the engine's idle time gets the rest of the stream."""
     document = policy(engine={"idleTimeoutSeconds": 1})
     async with ScriptedEngine(probes_first(_push)) as engine:
@@ -56,7 +58,7 @@ async def test_a_client_that_pauses_is_no_silence_of_the_engine(start_proxy: Pro
 
 
 @pytest.mark.slow
-async def test_a37_a_reader_that_stalls_costs_little_and_is_cut(
+async def test_a37_c06_a_reader_that_stalls_costs_little_and_is_cut(
     start_proxy: ProxyStarter,
 ) -> None:
     """A37, C06: back-pressure reaches the engine, memory stays, the seat comes back, others run."""

@@ -69,7 +69,7 @@ def _path_of(name: str) -> tuple[str, object]:
 
 @pytest.mark.parametrize("cut", [_whole, _in_sevens], ids=["whole", "in-sevens"])
 @pytest.mark.parametrize("name", [name for name in recordings.names() if name != "models"])
-async def test_recorded_answers_pass_byte_identical(
+async def test_a10_a12_recorded_answers_pass_byte_identical(
     stand: Stand, name: str, cut: Callable[[bytes], list[bytes]]
 ) -> None:
     """A10, A12: status, type and body of a real engine's answers do not depend on cut points."""

@@ -171,6 +171,8 @@ class Proxy(GivewayProcess):
         self.admin_url = ""
         self.expected_errors: tuple[str, ...] = ()
         """Words in log lines at error level that this test provokes."""
+        self.allowed_growth_bytes: int | None = None
+        """Memory that this test may leave. None: what an allocator keeps."""
 
     async def __aenter__(self) -> Self:
         try:

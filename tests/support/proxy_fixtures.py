@@ -1,27 +1,25 @@
 """How does a test get a proxy, and what is looked at when it is done with it?
 
 `start_proxy` starts as many as a test wants, each as a process of its own, and ends them with the
-test. Of every proxy that still runs then it is asserted that nothing is queued or running any more
-and that no error was logged: a test need not say so itself.
+test. Of each of them it is asserted then that nothing is left behind (`aftermath`): a test need not
+say so itself.
 """
 
-import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from tests.support.aftermath import Aftermath
 from tests.support.policies import Spec, policy, write_policy
 from tests.support.processes import Proxy
 from tests.support.raw_client import Answer, ask
-from tests.support.scraping import is_idle, outcomes, scrape
+from tests.support.scraping import outcomes, scrape
 from tests.support.scripted_engine import ScriptedEngine, chatting
 from tests.support.waiting import until
-
-IDLE_WITHIN_S = 15.0
 
 
 class ProxyStarter:
@@ -31,6 +29,8 @@ class ProxyStarter:
         self.folder = folder
         self._stack = stack
         self._count = 0
+        self.aftermaths: dict[str, Aftermath] = {}
+        """By the proxy's name."""
 
     async def __call__(
         self,
@@ -57,31 +57,10 @@ class ProxyStarter:
             name=name,
         )
         await self._stack.enter_async_context(proxy)
-        self._stack.push_async_callback(check_clean, proxy)
+        aftermath = await Aftermath.expect(proxy, upstream)
+        self.aftermaths[proxy.name] = aftermath
+        self._stack.push_async_callback(aftermath.check)
         return proxy
-
-
-async def check_clean(proxy: Proxy) -> None:
-    """Nothing is left in the proxy, and it logged no error. An ended proxy is not asked."""
-    if proxy.exit_code is None:
-        await until(
-            lambda: is_idle(proxy.admin_url), what="all gauges are 0", within_s=IDLE_WITHIN_S
-        )
-    unexpected = [
-        line
-        for line in proxy.new_log_lines()
-        if _is_error(line) and not any(word in line for word in proxy.expected_errors)
-    ]
-    assert unexpected == [], "\n".join(unexpected[:5])
-
-
-def _is_error(line: str) -> bool:
-    """Is it what a person on call would be woken by: an error, or no log line at all?"""
-    try:
-        entry = json.loads(line)
-    except ValueError:
-        return bool(line.strip())
-    return not isinstance(entry, dict) or entry.get("level") in ("error", "critical")
 
 
 @pytest.fixture
@@ -97,6 +76,7 @@ class Stand:
 
     engine: ScriptedEngine
     proxy: Proxy
+    aftermath: Aftermath
 
     async def charged(self) -> dict[str, float]:
         """Tokens charged so far, by kind."""
@@ -124,20 +104,27 @@ async def _more_than(admin_url: str, finished: float) -> bool:
     return sum((await outcomes(admin_url)).values()) > finished
 
 
+@asynccontextmanager
+async def standing(folder: Path, documents: Sequence[Spec] = ()) -> AsyncIterator[Stand]:
+    """One proxy and one engine, for many tests."""
+    async with AsyncExitStack() as stack:
+        engine = await stack.enter_async_context(ScriptedEngine(chatting()))
+        starter = ProxyStarter(folder, stack)
+        proxy = await starter(engine.url, documents=documents)
+        yield Stand(engine, proxy, starter.aftermaths[proxy.name])
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stand_of_module(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[Stand]:
     """One proxy and one engine for all tests of a module."""
-    async with AsyncExitStack() as stack:
-        folder = tmp_path_factory.mktemp("stand")
-        engine = await stack.enter_async_context(ScriptedEngine(chatting()))
-        proxy = await ProxyStarter(folder, stack)(engine.url)
-        yield Stand(engine, proxy)
+    async with standing(tmp_path_factory.mktemp("stand")) as made:
+        yield made
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def stand(stand_of_module: Stand) -> AsyncIterator[Stand]:
     """The module's proxy, checked after each test."""
     yield stand_of_module
-    await check_clean(stand_of_module.proxy)
+    await stand_of_module.aftermath.check()
