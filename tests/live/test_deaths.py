@@ -15,7 +15,6 @@ from tests.support.scraping import is_idle, outcomes, queue_has, scrape
 from tests.support.scripted_engine import Exchange, ScriptedEngine, chatting, probes_first, silent
 from tests.support.vllm_answers import (
     DONE,
-    chat_answer,
     chat_chunk,
     chat_events,
     chunk,
@@ -107,35 +106,6 @@ async def _stream_or_error(url: str) -> Answer | ConnectionError:
         return ClosedError(*error.args)
     except ConnectionError as error:
         return error
-
-
-async def test_an_engine_that_is_down_for_two_seconds_loses_nothing(
-    start_proxy: ProxyStarter,
-) -> None:
-    """The queue is kept, probed for, and then sent seat by seat: no 503, no rush into it."""
-
-    async def short(exchange: Exchange) -> None:
-        await exchange.pause(0.01)
-        await exchange.send(chat_answer())
-
-    async with ScriptedEngine(probes_first(short)) as engine:
-        proxy = await start_proxy(engine.url, documents=[policy(seats=4)])
-        assert (await ask(proxy.url, CHAT, chat_body())).status == 200
-        await engine.stop()
-        clients = [asyncio.create_task(ask(proxy.url, CHAT, chat_body())) for _ in range(40)]
-        down_s = time.monotonic()
-        await until(lambda: queue_has(proxy.admin_url, 40), what="40 wait")
-        ready = await ask(proxy.admin_url, "/readyz")
-        await until(lambda: time.monotonic() - down_s > 2, what="two seconds passed")
-        assert not any(task.done() for task in clients)
-        await engine.start()
-        back_s = time.monotonic()
-        answers = await asyncio.gather(*clients)
-        assert {answer.status for answer in answers} == {200}
-        assert time.monotonic() - back_s < 4
-        assert engine.most_busy == 4
-        assert len(engine.work) == 41
-        assert ready.status in (200, 503)
 
 
 async def test_an_engine_that_stays_down_is_named_in_the_end(start_proxy: ProxyStarter) -> None:
