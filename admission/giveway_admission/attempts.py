@@ -15,14 +15,12 @@ from giveway_admission.endpoints import PriorityBy
 from giveway_admission.engine_connections import EngineConnection, EngineFault
 from giveway_admission.relaying import Mode, Relay, choose_mode
 from giveway_admission.request_heads import encode_engine_head
-from giveway_admission.request_reading import InvalidRequestError, with_priority
 from giveway_admission.response_heads import Framing, ResponseHead, encode_client_head
 
 if TYPE_CHECKING:
     from giveway_admission.exchanges import Exchange
 
 _BY_HEADER = PriorityBy.HEADER
-_BY_BODY = PriorityBy.BODY
 
 
 class Attempt:
@@ -48,9 +46,6 @@ class Attempt:
         self._connection = connection
         self._name = proxy.ids.claim(exchange.name, again=exchange.attempts > 1)
         body, length = exchange.take_body()
-        if endpoint.priority_by is _BY_BODY and proxy.forwards_priority:
-            body = _prioritised(body, exchange.priority)
-            length = len(body)
         engine_head = encode_engine_head(
             head,
             proxy.address,
@@ -173,10 +168,3 @@ class Attempt:
         """It is over: its name at the engine is free."""
         if self._name:
             self._exchange.proxy.ids.release(self._name)
-
-
-def _prioritised(body: bytes, priority: int | None) -> bytes:
-    try:
-        return with_priority(body, priority)
-    except InvalidRequestError:  # read as JSON, yet can't be taken apart: it goes on as it is
-        return body

@@ -8,7 +8,7 @@ What always holds
 - Nothing is taken from a stranger without bound: bytes of a head, number of headers, size of a
   body, time for each of them, bytes sent ahead.
 - A body up to a limit is held here; of a longer one only the first part, and the rest stays in the
-  socket until the engine takes it.
+  socket until the engine takes it. What all clients together may have here is bounded (`arriving`).
 - That a client has gone is seen also while nothing is read from it (`leaving`), queued or not. A
   client that shuts its sending side counts as gone, as it does for vLLM.
 - After a refusal that leaves a body unread the connection is closed in a way that lets the client
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, cast
 import httptools
 
 from giveway_admission.answers import make_error
+from giveway_admission.arriving import Room
 from giveway_admission.deadlines import Deadline
 from giveway_admission.exchanges import Exchange
 from giveway_admission.head_reading import HeadReader
@@ -45,6 +46,8 @@ _REFUSED_AT_ONCE = 64
 descriptor from the engine's connections and the admin port."""
 _WRITE_BUFFER_BYTES = 64 * 1024
 """More than this unsent to a client stops the reading from the engine."""
+_RETRY_S = 1.0
+_NO_ROOM = "Too much is arriving here at once. Send the request again."
 
 
 class _Phase(Enum):
@@ -82,8 +85,8 @@ class ClientConnection(asyncio.Protocol):
 
     __slots__ = (
         *("_ahead", "_body", "_comments", "_comments_s", "_congested", "_deadline", "_exchange"),
-        *("_head", "_heads", "_paused", "_phase", "_proxy", "_transport", "_unsent", "_watched"),
-        "ip",
+        *("_forgot_ahead", "_head", "_heads", "_paused", "_phase", "_proxy", "_room", "_transport"),
+        *("_unsent", "_watched", "ip"),
     )
 
     def __init__(self, proxy: "Proxy") -> None:
@@ -103,6 +106,8 @@ class ClientConnection(asyncio.Protocol):
         self._watched: int | None = None
         self._unsent = 0
         self._ahead = b""
+        self._forgot_ahead = False
+        self._room = Room(proxy.arriving, self._room_made)
         self.ip = b"unknown"
 
     # What the event loop tells.
@@ -130,9 +135,7 @@ class ClientConnection(asyncio.Protocol):
         if phase is _HEAD:
             self._read_head(data)
         elif phase is _AHEAD:
-            self._ahead += data
-            if len(self._ahead) > _SENT_AHEAD_BYTES:
-                self._pause()
+            self._keep_ahead(data)
         elif phase is _UNWANTED:
             self._throw_away(data)
         elif phase is not _LAST:
@@ -147,6 +150,7 @@ class ClientConnection(asyncio.Protocol):
         self._deadline.close()
         self._stop_comments()
         self._unwatch()
+        self._room.free()
         self._proxy.connection_closed(self)
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
@@ -179,19 +183,22 @@ class ClientConnection(asyncio.Protocol):
         if head is not None:
             rest, heads.rest = heads.rest, b""
             self._begin(head, rest)
+        elif not self._room.grow_to(heads.held_bytes):
+            self._refuse(Outcome.QUEUE_FULL, _NO_ROOM)
         elif heads.has_begun and not had_begun:
             self._deadline.set_in(self._proxy.settings.header_timeout_s)
 
     def _begin(self, head: RequestHead, rest: bytes) -> None:
         """A head is complete; `rest` came behind it."""
         self._deadline.clear()
+        self._room.free()
         self._head = head
         self._exchange = exchange = Exchange(self._proxy, self, head)
         length = head.content_length or 0
         if not head.chunked and len(rest) >= length:
             # The usual case: the whole body, if there is one, came with the head.
             if len(rest) > length:
-                self._ahead = rest[length:]
+                self._keep_ahead(rest[length:])
                 rest = rest[:length]
             if exchange.begin():
                 self._phase = _AHEAD
@@ -203,11 +210,16 @@ class ClientConnection(asyncio.Protocol):
             if rest and self._phase is _UNWANTED:
                 self._throw_away(rest)
             return
-        if head.expects_continue and not rest:
-            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._deadline.set_in(self._proxy.settings.body_timeout_s)
         if rest:
             self._read_body(rest)
+        elif self._make_room(exchange, self._body):
+            self._invite_body(self._body)
+
+    def _invite_body(self, body: IncomingBody) -> None:
+        assert self._head is not None
+        if self._head.expects_continue and not body.received_bytes:
+            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     # Bodies.
 
@@ -221,7 +233,8 @@ class ClientConnection(asyncio.Protocol):
                 self._exchange.body_malformed()
             return
         if body.ahead:
-            self._ahead, body.ahead = body.ahead, b""
+            ahead, body.ahead = body.ahead, b""
+            self._keep_ahead(ahead)
         if data:
             self._take_body(body, data)
         if self._phase is _BODY:
@@ -252,16 +265,39 @@ class ClientConnection(asyncio.Protocol):
         if body.is_complete:
             self._deadline.clear()
             self._phase = _AHEAD
-        elif (
-            body.received_bytes >= self._proxy.settings.buffered_body_bytes
-            and not exchange.wants_whole_body
-        ):
+        elif body.received_bytes >= self._proxy.settings.buffered_body_bytes:
             self._deadline.clear()
             self._phase = _PAUSED_BODY
             self._pause()
         else:
+            self._make_room(exchange, body)
             return
+        self._room.free()
+        self._keep_ahead(b"")
         exchange.body_arrived(body.take_kept(), whole=body.is_complete)
+
+    def _make_room(self, exchange: Exchange, body: IncomingBody) -> bool:
+        """Room for what is to come. False: reading waits for it, or the request was refused."""
+        room, settings = self._room, self._proxy.settings
+        wanted_bytes = body.coming_bytes(at_most=settings.buffered_body_bytes)
+        if not room.is_awaited:
+            if room.grow_to(wanted_bytes):
+                return True
+            if room.wait_for(wanted_bytes, in_hand_bytes=body.received_bytes):
+                self._pause()
+                self._deadline.set_in(settings.arriving_wait_s)
+            else:
+                exchange.refuse(Outcome.QUEUE_FULL, _NO_ROOM, retry_after_s=_RETRY_S)
+        return False
+
+    def _room_made(self) -> None:
+        """What was waited for is there: let the body come."""
+        body = self._body
+        assert body is not None
+        body.note_progress()
+        self._deadline.set_in(self._proxy.settings.body_timeout_s)
+        self._invite_body(body)
+        self._resume()
 
     def read_on(self) -> None:
         """The engine takes the rest of the large body now: let it come, after what is at hand."""
@@ -300,6 +336,7 @@ class ClientConnection(asyncio.Protocol):
         return (
             head is not None
             and head.keep_alive
+            and not self._forgot_ahead
             and not self._proxy.draining
             and (
                 body is None
@@ -344,13 +381,17 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is None:
             return
         if self._body is None or self._body.is_complete:
-            if close:
-                self._close()
-            else:
+            if not close:
                 self._next_request()
+            elif self._forgot_ahead:
+                self._linger()
+            else:
+                self._close()
         elif close:
             self._linger()
         else:
+            self._room.free()
+            self._body.take_kept()
             self._phase = _UNWANTED
             self._resume()
             self._deadline.set_in(self._proxy.settings.body_timeout_s)
@@ -359,6 +400,7 @@ class ClientConnection(asyncio.Protocol):
         """The answer can't be completed: let the client see that it is cut."""
         self._exchange = None
         self._stop_comments()
+        self._room.free()
         self._phase = _LAST
         if self._transport is not None:
             if hard:
@@ -407,20 +449,35 @@ class ClientConnection(asyncio.Protocol):
         if self._phase is _AHEAD and self._exchange is None:
             ahead, self._ahead = self._ahead, b""
             self._phase = _HEAD
+            self._room.free()
             self._read_head(ahead)
+
+    def _keep_ahead(self, data: bytes) -> None:
+        """Bytes of the next requests. Where there is no room for them they are dropped: the
+        connection ends after this answer, and the client sends them again (RFC 9112, 9.3.2)."""
+        self._ahead += data
+        if not self._room.grow_to(len(self._ahead)):
+            self._forgot_ahead = True
+            self._ahead = b""
+            self._pause()
+        elif len(self._ahead) > _SENT_AHEAD_BYTES:
+            self._pause()
 
     def _throw_away(self, data: bytes) -> None:
         body = self._body
         assert body is not None
         body.take(data)
         if body.is_complete:
-            self._ahead = body.ahead
-            self._next_request()
+            self._keep_ahead(body.ahead)
+            if self._forgot_ahead:
+                self._linger()
+            else:
+                self._next_request()
 
     def _refuse(self, outcome: Outcome, message: str, *, status: int | None = None) -> None:
         """Answer what can't be read as a request, and end."""
         self._proxy.metrics.refused_early(outcome)
-        hint_s = 1.0 if outcome is Outcome.QUEUE_FULL else None
+        hint_s = _RETRY_S if outcome is Outcome.QUEUE_FULL else None
         error = make_error(outcome, message, status=status, retry_after_s=hint_s)
         self.write(error.encode(close=True))
         if self._proxy.settings.access_log:
@@ -441,6 +498,7 @@ class ClientConnection(asyncio.Protocol):
         """As `_close`, though the client still sends: wait for its end a little, so that what it
         has sent does not make the system throw away our answer."""
         self._phase = _LAST
+        self._room.free()
         if self._transport is None:
             return
         self._resume()
@@ -460,6 +518,8 @@ class ClientConnection(asyncio.Protocol):
                 self._watch_writing()
             else:
                 transport.abort()
+        elif exchange is not None and self._room.is_awaited:
+            exchange.refuse(Outcome.QUEUE_FULL, _NO_ROOM, retry_after_s=_RETRY_S)
         elif exchange is not None and self._phase in (_BODY, _STREAMED_BODY):
             body = self._body
             assert body is not None

@@ -74,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--keep-alive", parse_seconds, "S", "idle time of clients' connections")
     add("--max-head", parse_bytes, "SIZE", "largest request head")
     add("--max-body", parse_bytes, "SIZE", "largest request body")
+    add("--max-arriving", parse_bytes, "SIZE", "requests of all clients that are still arriving")
     add("--max-connections", parse_count, "N", "clients at once")
     add("--engine-idle-pool", parse_seconds, "S", "longest idle time of a connection to the engine")
     add("--engine-api-key-file", Path, "FILE", "file with the key that the engine asks for")
@@ -99,6 +100,7 @@ _SETTING_OF_FLAG = {
     "keep_alive": "keep_alive_s",
     "max_head": "maximum_head_bytes",
     "max_body": "maximum_body_bytes",
+    "max_arriving": "maximum_arriving_bytes",
     "max_connections": "maximum_connections",
     "engine_idle_pool": "engine_idle_pool_s",
     "ticket_retention": "ticket_retention_s",

@@ -24,6 +24,7 @@ from giveway_scheduler import Dispatch, DispatchReason, Evict, Expire, Reject, U
 
 from giveway_admission.answering import Answering, Client, State
 from giveway_admission.attempts import Attempt
+from giveway_admission.body_tails import MemberAppender
 from giveway_admission.endpoints import BodyKind, Endpoint, PriorityBy, Refused, find_endpoint
 from giveway_admission.engine_connections import EngineFault
 from giveway_admission.logs import log_event
@@ -74,8 +75,8 @@ class Exchange(Answering):
     """One request and its answer."""
 
     __slots__ = (
-        *("_body", "_body_begun", "_losses", "_whole", "attempts", "hides_usage", "on_left"),
-        "priority",
+        *("_appender", "_body", "_body_begun", "_losses", "_whole", "attempts", "hides_usage"),
+        *("on_left", "priority"),
     )
 
     known_tenant: str | None = None
@@ -85,6 +86,8 @@ class Exchange(Answering):
         super().__init__(proxy, client, head)
         self._body = b""
         self._whole = False
+        self._appender: MemberAppender | None = None
+        """Puts our priority into a large body as it passes. None: nothing is put in."""
         self._body_begun = False
         """The engine got some of a body that can't be sent again."""
         self.hides_usage = False
@@ -116,11 +119,6 @@ class Exchange(Answering):
             return False
         return True
 
-    @property
-    def wants_whole_body(self) -> bool:
-        """The body is changed at the dispatch, so that all of it has to be at hand."""
-        return self.endpoint is not None and self.endpoint.priority_by is PriorityBy.BODY
-
     def body_arrived(self, body: bytes, *, whole: bool) -> None:
         """The body, or the first part of a large one; the rest of that stays unread for now."""
         assert self.endpoint is not None
@@ -138,12 +136,17 @@ class Exchange(Answering):
 
     def more_body(self, data: bytes) -> None:
         """More of a large body, in answer to `ClientConnection.read_on`."""
-        if self._attempt is not None:
+        if self._appender is not None:
+            data = self._appender.feed(data)
+        if self._attempt is not None and data:
             chunked = self.head.chunked
             self._attempt.write_body(b"%x\r\n%b\r\n" % (len(data), data) if chunked else data)
 
     def body_ended(self) -> None:
         """The large body is complete."""
+        if self._appender is not None:
+            appender, self._appender = self._appender, None
+            self.more_body(appender.end())
         if self._attempt is not None and self.head.chunked:
             self._attempt.write_body(b"0\r\n\r\n")
 
@@ -332,15 +335,22 @@ class Exchange(Answering):
     def take_body(self) -> tuple[bytes, int | None]:
         """The body, or its first part, as it goes to the engine, and its whole length (None: it
         goes in chunks). Of a large one the rest follows by `more_body`."""
-        body = self._body
+        body, length = self._body, self.head.content_length
+        in_body = self.endpoint is not None and self.endpoint.priority_by is PriorityBy.BODY
         if self._whole:
+            if in_body and self.proxy.forwards_priority:
+                body = _prioritised(body, self.priority)
             return body, len(body)
         self._body_begun = True
         self._body = b""
         self.client.read_on()
+        if in_body:  # ours comes last, and so overrides what the unseen part may say
+            self._appender = MemberAppender(b'"priority":%d' % (self.priority or 0))
+            body = self._appender.feed(body)
+            length = None if length is None else length + self._appender.extra_bytes
         if self.head.chunked:
             return b"%x\r\n%b\r\n" % (len(body), body), None
-        return body, self.head.content_length
+        return body, length
 
     def answering(self, head: ResponseHead, framing: Framing) -> None:
         """The engine's answer has begun, and its head goes to the client now, or has already."""
@@ -431,3 +441,10 @@ class Exchange(Answering):
         if self.admission is None or self._attempt is None:
             return None
         return self._attempt.usage(prompt_tokens=self.admission.request.prompt_tokens)
+
+
+def _prioritised(body: bytes, priority: int | None) -> bytes:
+    try:
+        return with_priority(body, priority)
+    except InvalidRequestError:  # read as JSON, yet can't be taken apart: it goes on as it is
+        return body

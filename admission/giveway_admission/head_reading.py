@@ -61,6 +61,11 @@ class HeadReader:
         """Part of a head is here."""
         return bool(self._seen)
 
+    @property
+    def held_bytes(self) -> int:
+        """Of a head that is not complete."""
+        return len(self._seen)
+
     def feed(self, data: bytes) -> RequestHead | None:
         """A head that ends in `data`. None: it does not end yet. Raises `BadHeadError`."""
         if self._known is not None and not self._seen and data.startswith(self._before):

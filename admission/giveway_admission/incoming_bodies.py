@@ -4,6 +4,7 @@ Only for bodies that do not come whole with their head. What is at hand is kept 
 it; what came behind the body belongs to the next request.
 """
 
+from giveway_admission.arriving import FREE_BYTES
 from giveway_admission.chunked_bodies import ChunkedBody
 from giveway_admission.request_heads import RequestHead
 
@@ -11,6 +12,10 @@ _DRAINED_BYTES = 256 * 1024
 """An unread body up to this is read and thrown away, to keep the connection."""
 _SLOWEST_BYTES = 256 * 1024
 """In every body time-out a body has to bring this much, or end."""
+
+
+_MOST_PARTS = 8
+"""What comes in more pieces is put together: a piece costs fifty bytes, however short it is."""
 
 
 class IncomingBody:
@@ -25,7 +30,7 @@ class IncomingBody:
         self._chunks = ChunkedBody() if head.chunked else None
         self._remaining = head.content_length or 0
         self._waits_for_go = head.expects_continue
-        self._kept: list[bytes] = []
+        self._kept: list[bytes | bytearray] = []
         self._checked_bytes = 0
         self.received_bytes = 0
         self.is_complete = False
@@ -51,12 +56,25 @@ class IncomingBody:
         return data
 
     def keep(self, data: bytes) -> None:
-        self._kept.append(data)
+        kept = self._kept
+        if len(kept) < _MOST_PARTS:
+            kept.append(data)
+            return
+        last = kept[-1]
+        if not isinstance(last, bytearray):
+            kept[-1] = last = bytearray(last)
+        last += data
 
     def take_kept(self) -> bytes:
         """What was kept, which is let go."""
         kept, self._kept = self._kept, []
-        return kept[0] if len(kept) == 1 else b"".join(kept)
+        return bytes(kept[0]) if len(kept) == 1 else b"".join(kept)
+
+    def coming_bytes(self, *, at_most: int) -> int:
+        """How many it may be in all. What comes in chunks may well be small, until it is not."""
+        if self._chunks is None:
+            return min(self.received_bytes + self._remaining, at_most)
+        return 0 if self.received_bytes <= FREE_BYTES else at_most
 
     @property
     def is_soon_over(self) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 from giveway_policy.enumerations import EnginePriority, EngineUsage
 
 from giveway_admission.admitting import Admitter
+from giveway_admission.arriving import ArrivingBytes
 from giveway_admission.engine_pools import EnginePool
 from giveway_admission.engine_probing import EngineProbe
 from giveway_admission.leaving import LeavingWatch
@@ -58,6 +59,7 @@ class Proxy:
         self.tickets: TicketDesk | None = None
         """None: no tickets are given, and nobody's wish for one is heeded."""
         self.connections: set[ClientConnection] = set()
+        self.arriving = ArrivingBytes(settings.maximum_arriving_bytes)
         self.connection_limit = settings.maximum_connections
         self.draining = False
         self.unmetered = 0

@@ -65,6 +65,12 @@ class ProxySettings:
     buffered_body_bytes: int = 256 * KIB
     """A longer body stays in the client's socket while its request waits, and streams through
     when its turn has come; the first part is kept, to be judged."""
+    maximum_arriving_bytes: int = 256 * MIB
+    """All clients' heads and bodies together that have not been judged yet (`arriving`): as much as
+    1,024 clients with long bodies on their way at once. Small requests do not count."""
+    arriving_wait_s: float = 10.0
+    """How long a body stays in its socket for want of room before it is refused. A guess: who
+    sends without pause is through in a second."""
     maximum_connections: int = 16_384
     """Clients at once; one more is refused with 503. Lowered to what the file limit allows."""
     backlog: int = 2048
