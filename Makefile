@@ -56,8 +56,12 @@ test-nightly: .venv/test-ready ## The long property runs and the five-seed compa
 	$(BIN)/python -m pytest -n $(WORKERS) -m nightly --timeout 3600
 
 .PHONY: bench
-bench: .venv/test-ready ## Compare giveway's speed with other proxies, side by side (OPTIONS='--rounds 1')
+bench: .venv/test-ready ## Compare giveway's speed with other proxies, side by side (OPTIONS='speed --rounds 1')
 	@$(BIN)/python -m giveway_benchmarks $(OPTIONS)
+
+.PHONY: bench-rivals
+bench-rivals: ## Get the proxies that make bench compares with, outside of this folder (about 2 minutes, 1.2 GB)
+	@PYTHON="$(PYTHON)" bash benchmarks/get_rivals.sh
 
 .PHONY: format
 format: .venv/test-ready ## Format and fix what can be fixed

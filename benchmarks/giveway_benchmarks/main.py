@@ -1,98 +1,100 @@
-"""`python -m giveway_benchmarks`: what can be said on the command line?"""
+"""Compare giveway's speed with other proxies, side by side, and write down what came out.
+
+speed: requests and chunks a second, CPU for each, delays. memory: of requests that wait. crowds:
+10,000 waiting clients, twenty-fold overload. report: tables, targets and plots from the rows that
+the others wrote. Without a word: all four.
+"""
 
 import argparse
-import contextlib
 import os
-import random
 import sys
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import msgspec
-
-from giveway_benchmarks.load_program import LoadProgram
-from giveway_benchmarks.measuring import DIRECT, Bench, Row
-from giveway_benchmarks.processes import free_port, pinned
-from giveway_benchmarks.proxies import KINDS, Proxy
+from giveway_benchmarks.crowds import CROWDS, measure_crowds
+from giveway_benchmarks.load_program import BUILD
+from giveway_benchmarks.measuring import measure_speed
+from giveway_benchmarks.memory import HELD_LOADS, measure_memory
+from giveway_benchmarks.proxies import Kind
+from giveway_benchmarks.results import ResultRow, append, read
+from giveway_benchmarks.rivals import KINDS
 from giveway_benchmarks.scenarios import SCENARIOS
-from giveway_benchmarks.tables import table
+from giveway_benchmarks.tables import all_tables
 
-LOAD_CORE, PROXY_CORE = 0, 1
-SEATS = 20_000
+RESULTS = BUILD / "results.jsonl"
+WORDS = ("speed", "memory", "crowds", "report")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
+    words = options.words or list(WORDS)
     if len(os.sched_getaffinity(0)) < 2:
         print("The load and the proxy need a core each; this machine has one.", file=sys.stderr)
         return 1
-    rows = _measure(options)
-    print(table(rows))
-    failed = [row for row in rows if row.failed]
+    if not options.words:
+        options.results.unlink(missing_ok=True)
+    rows: list[ResultRow] = []
+    for row in _measure(words, options):
+        append(options.results, [row])
+        rows.append(row)
+    if "report" in words:
+        rows = read([options.results])
+    print(all_tables(rows))
+    failed = [row for row in rows if row.problems]
     for row in failed:
-        print(f"FAILED: {row.proxy}, {row.scenario}: {row.problems}", file=sys.stderr)
+        print(f"FAILED: {row}", file=sys.stderr)
     return 1 if failed else 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="giveway_benchmarks", description=__doc__)
+    parser.add_argument("words", nargs="*", choices=WORDS, help="what to do (all)")
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (5)")
     parser.add_argument("--seed", type=int, default=1, help="of the order in each round (1)")
     parser.add_argument("--proxies", default=",".join(KINDS), help="which, with commas (all)")
     parser.add_argument("--scenarios", default=",".join(SCENARIOS), help="which (all)")
+    parser.add_argument("--held", default=",".join(HELD_LOADS), help="which (all)")
+    parser.add_argument("--crowds", default=",".join(CROWDS), help="which (all)")
     parser.add_argument("--speed", type=float, default=1.0, help="windows' length, as a factor")
     parser.add_argument("--realtime", action="store_true", help="before all else (needs root)")
-    parser.add_argument("--append", type=Path, help="write the rows there too, as lines of JSON")
+    parser.add_argument("--results", type=Path, default=RESULTS, help=f"rows ({RESULTS})")
     return parser
 
 
-def _measure(options: argparse.Namespace) -> list[Row]:
-    order = random.Random(options.seed)
-    names = _available(options.proxies.split(","))
-    rows: list[Row] = []
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        load = stack.enter_context(LoadProgram(engine_port=free_port(), prefix=pinned(LOAD_CORE)))
-        proxies: dict[str, Proxy] = {}
-        for name in names:
-            proxies[name] = Proxy(
-                KINDS[name],
-                folder=folder / name,
-                engine_port=load.engine_port,
-                core=PROXY_CORE,
-                seats=SEATS,
-            )
-            stack.callback(proxies[name].stop)
-        for proxy in proxies.values():
-            proxy.wait_until_ready()
-        bench = Bench(load=load, proxies=proxies, realtime=options.realtime, speed=options.speed)
-        for number in range(options.rounds):
-            for scenario in _shuffled(options.scenarios.split(","), order):
-                for name in _shuffled([DIRECT, *names], order):
-                    row = bench.measure(SCENARIOS[scenario], name, number)
-                    rows.append(row)
-                    _append(options.append, row)
-    return rows
+def _measure(words: Sequence[str], options: argparse.Namespace) -> Iterator[ResultRow]:
+    kinds = _available(options.proxies.split(","))
+    if "speed" in words:
+        yield from measure_speed(
+            kinds,
+            options.scenarios.split(","),
+            rounds=options.rounds,
+            seed=options.seed,
+            speed=options.speed,
+            realtime=options.realtime,
+        )
+    if "memory" in words:
+        yield from measure_memory(
+            kinds,
+            options.held.split(","),
+            round_=str(options.seed),
+            realtime=options.realtime,
+        )
+    if "crowds" in words:
+        yield from measure_crowds(
+            options.crowds.split(","),
+            round_=str(options.seed),
+            speed=options.speed,
+            realtime=options.realtime,
+        )
 
 
-def _available(names: Sequence[str]) -> list[str]:
+def _available(names: Sequence[str]) -> list[Kind]:
     """Those that are installed; of the others it is said loudly how to get them."""
     found = []
     for name in names:
         hint = KINDS[name].missing()
         if hint is None:
-            found.append(name)
+            found.append(KINDS[name])
         else:
             print(f"LEFT OUT: {name} is not installed. To get it: {hint}", file=sys.stderr)
     return found
-
-
-def _shuffled(names: Sequence[str], order: random.Random) -> list[str]:
-    return order.sample(list(names), len(names))
-
-
-def _append(path: Path | None, row: Row) -> None:
-    if path is not None:
-        with path.open("ab") as file:
-            file.write(msgspec.json.encode(row) + b"\n")

@@ -1,80 +1,67 @@
-"""One measurement: one proxy, one scenario, one round."""
+"""How fast? All proxies, all scenarios, round by round."""
 
-from dataclasses import dataclass
+import random
+from collections.abc import Iterator, Sequence
 
-import msgspec
+from giveway_benchmarks.load_program import RunResult
+from giveway_benchmarks.proxies import Kind
+from giveway_benchmarks.results import SpeedRow
+from giveway_benchmarks.scenarios import SCENARIOS, Scenario
+from giveway_benchmarks.stands import DIRECT, Stand, stand
 
-from giveway_benchmarks.load_program import LoadProgram, RunResult
-from giveway_benchmarks.processes import first_in_line
-from giveway_benchmarks.proxies import Proxy
-from giveway_benchmarks.scenarios import Scenario
-
-DIRECT = "direct"
-
-
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """What it gave."""
-
-    round: int
-    scenario: str
-    proxy: str
-    units_per_s: float
-    """Requests or chunks."""
-    cpu_us: float
-    """Of the proxy, for each of them."""
-    p50_us: float
-    p99_us: float
-    load_share: float
-    """Of its core, by the load program: near 1 it is itself the limit."""
-    problems: dict[str, int]
-    """Of any kind. A row that has some is a failure, whatever its figures."""
-
-    @property
-    def failed(self) -> bool:
-        return bool(self.problems)
+_SEATS = 10_000
+"""More than any scenario needs: what is measured is the way, not the wait."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
-    """What stays the same for all measurements."""
-
-    load: LoadProgram
-    proxies: dict[str, Proxy]
-    realtime: bool
-    speed: float = 1.0
-    """Longer or shorter windows than usual."""
-
-    def measure(self, scenario: Scenario, name: str, number: int) -> Row:
-        proxy = self.proxies.get(name)
-        pids = proxy.pids() if proxy is not None else []
-        with first_in_line([self.load.pid, *pids], wanted=self.realtime):
-            result = self.load.run(
-                scenario.groups(),
-                port=proxy.port if proxy is not None else self.load.engine_port,
-                pids=pids,
-                warm_s=scenario.warm_s * self.speed,
-                window_s=scenario.window_s * self.speed,
-            )
-        return _row(result, scenario, name, number)
+def measure_speed(
+    kinds: Sequence[Kind],
+    scenarios: Sequence[str],
+    *,
+    rounds: int,
+    seed: int,
+    speed: float,
+    realtime: bool,
+) -> Iterator[SpeedRow]:
+    """In each round the scenarios in random order, and in each all proxies in random order."""
+    order = random.Random(seed)
+    names = [DIRECT, *(kind.name for kind in kinds)]
+    with stand(kinds, seats=_SEATS, realtime=realtime) as running:
+        for number in range(rounds):
+            for scenario in order.sample(list(scenarios), len(scenarios)):
+                for name in order.sample(names, len(names)):
+                    yield _measure(running, SCENARIOS[scenario], name, f"{seed}.{number}", speed)
 
 
-def _row(result: RunResult, scenario: Scenario, name: str, number: int) -> Row:
-    units = scenario.units(result)
-    problems: dict[str, int] = {}
-    for group in result.groups:
-        problems.update(group.problems)
+def _measure(running: Stand, scenario: Scenario, name: str, round_: str, speed: float) -> SpeedRow:
+    patience = running.patience(name)
+    with running.undisturbed(name):
+        result = running.load.run(
+            [scenario.group],
+            port=running.port(name),
+            pids=running.pids(name),
+            warm_s=scenario.warm_s * speed * patience,
+            window_s=scenario.window_s * speed,
+            end_s=10 * patience,
+        )
+    return _row(result, scenario, name, round_)
+
+
+def _row(result: RunResult, scenario: Scenario, name: str, round_: str) -> SpeedRow:
+    (group,) = result.groups
+    units = group.tokens if scenario.group.plan == "stream" else group.answers
+    problems = dict(group.problems)
     if units == 0:
         problems["nothing_came"] = 1
     if result.blocked_tokens:
         problems["blocked_tokens"] = result.blocked_tokens
-    return Row(
-        round=number,
+    return SpeedRow(
+        round=round_,
         scenario=scenario.name,
         proxy=name,
         units_per_s=units / result.window_s,
         cpu_us=result.cpu_s / max(1, units) * 1e6,
-        p50_us=result.groups[0].delays.p50_us,
-        p99_us=result.groups[0].delays.p99_us,
+        p50_us=group.delays.p50_us,
+        p99_us=group.delays.p99_us,
         load_share=result.load_cpu_s / result.window_s,
         problems=problems,
     )

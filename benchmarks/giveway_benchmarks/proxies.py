@@ -1,14 +1,16 @@
-"""Which proxies are compared, and how is each started?"""
+"""What is a proxy to the benchmarks, and how does a running one look?"""
 
-import shutil
+import resource
 import string
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from giveway_benchmarks.processes import free_port, pids_of, start, stop, wait_for_port
+
+_MOST_FILES = min(100_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+"""A proxy needs two for each request: its client's connection and one to the engine."""
 
 CONFIGURATIONS = Path(__file__).parents[1] / "configurations"
 
@@ -35,6 +37,8 @@ class Place:
                 ENGINE_PORT=self.engine_port,
                 SEATS=self.seats,
                 FOLDER=self.folder,
+                MOST_CONNECTIONS=_MOST_FILES - 100,
+                MOST_CLIENTS=(_MOST_FILES - 200) // 2,
             )
         )
         return path
@@ -54,6 +58,10 @@ class Kind:
     """How to get it, if it is not there."""
     environment: Mapping[str, str] = field(default_factory=dict)
     start_within_s: float = 15.0
+    after_start: Callable[[Place], None] | None = None
+    """What is to be said to it once it listens. None: nothing."""
+    patience: float = 1.0
+    """How much longer than the others' its runs take."""
     queues: bool = False
     """It holds requests back when the engine has enough."""
 
@@ -82,11 +90,13 @@ class Proxy:
     def port(self) -> int:
         return self.place.port
 
-    def wait_until_ready(self) -> None:
+    def wait_until_it_listens(self) -> None:
         try:
             wait_for_port(self.port, self._process, within_s=self.kind.start_within_s)
         except TimeoutError as error:
             raise TimeoutError(f"{self.kind.name}: {error}\n{self.log_end()}") from None
+        if self.kind.after_start is not None:
+            self.kind.after_start(self.place)
 
     def log_end(self) -> str:
         return self.log.read_text("utf-8", "replace")[-2000:]
@@ -96,33 +106,3 @@ class Proxy:
 
     def stop(self) -> None:
         stop(self._process)
-
-
-def _giveway(place: Place) -> Sequence[str]:
-    policy = place.configuration("giveway.yaml")
-    (place.folder / "giveway.keys").write_text("sk-benchmark\n")
-    return (
-        str(Path(sys.executable).parent / "giveway"),
-        "serve",
-        f"--upstream={place.engine_url}",
-        f"--policy={policy}",
-        "--host=127.0.0.1",
-        f"--port={place.port}",
-        "--admin-host=127.0.0.1",
-        f"--admin-port={place.other_port}",
-    )
-
-
-def _common(place: Place) -> Sequence[str]:
-    program = Path(__file__).with_name("common_proxy.py")
-    return sys.executable, str(program), str(place.port), place.engine_url
-
-
-def _giveway_missing() -> str | None:
-    found = shutil.which("giveway", path=str(Path(sys.executable).parent))
-    return None if found else "make .venv/run-ready"
-
-
-GIVEWAY = Kind(name="giveway", command=_giveway, missing=_giveway_missing, queues=True)
-COMMON = Kind(name="common", command=_common)
-KINDS = {kind.name: kind for kind in (COMMON, GIVEWAY)}

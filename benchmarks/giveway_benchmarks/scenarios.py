@@ -5,11 +5,10 @@ last one, so nothing can be joined. An engine that writes as fast as it can rewa
 whoever falls behind reads many tokens at once.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from giveway_benchmarks.load_program import Group, RunResult
-
-CREDENTIALS = {"Authorization": "Bearer sk-benchmark"}
+from giveway_benchmarks.load_program import Group
+from giveway_benchmarks.stands import CREDENTIALS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,53 +18,45 @@ class Scenario:
     name: str
     title: str
     group: Group
-    streams: bool
     warm_s: float = 0.4
     window_s: float = 1.5
-
-    def groups(self) -> list[Group]:
-        return [replace(self.group, headers=CREDENTIALS)]
-
-    def units(self, result: RunResult) -> int:
-        """Requests or chunks in the window."""
-        (group,) = result.groups
-        return group.tokens if self.streams else group.answers
 
 
 def _streams(clients: int, tokens: str, tokens_per_s: float = 0.0) -> Group:
     return Group(
-        clients=clients, plan="stream", arrivals="once", tokens=tokens, tokens_per_s=tokens_per_s
+        clients=clients,
+        plan="stream",
+        arrivals="once",
+        tokens=tokens,
+        tokens_per_s=tokens_per_s,
+        headers=CREDENTIALS,
     )
 
 
 REQUESTS = Scenario(
     name="requests",
     title="non-stream requests, 64 connections",
-    group=Group(clients=64, plan="answer"),
-    streams=False,
+    group=Group(clients=64, plan="answer", headers=CREDENTIALS),
 )
 CHUNKS_64 = Scenario(
     name="chunks-64",
     title="SSE chunks, 64 streams in lock step",
     group=_streams(64, "lockstep"),
-    streams=True,
 )
 CHUNKS_512 = Scenario(
     name="chunks-512",
     title="SSE chunks, 512 streams in lock step",
     group=_streams(512, "lockstep"),
-    streams=True,
+    warm_s=0.8,
 )
 SPREAD = Scenario(
     name="spread",
     title="5,000 chunks/s, spread: 100 streams of 50 tokens/s",
     group=_streams(100, "spread", 50.0),
-    streams=True,
 )
 STEP = Scenario(
     name="step",
     title="5,000 chunks/s, 100 streams on one engine step",
     group=_streams(100, "step", 50.0),
-    streams=True,
 )
 SCENARIOS = {each.name: each for each in (REQUESTS, CHUNKS_64, CHUNKS_512, SPREAD, STEP)}

@@ -15,7 +15,7 @@
 #include "loop.h"
 
 #define MOST_PIDS 64
-#define STILL_NS (NS_PER_S / 2)
+#define STILL_NS (NS_PER_S * 3 / 2)
 
 enum phase { IDLE, WARMING, SETTLING, HOLDING, MEASURING, ENDING };
 
@@ -77,7 +77,7 @@ bool run_start(char *words) {
     engine_open();
     clients_prepare(run.port, run.path);
     run.phase = run.hold ? SETTLING : WARMING;
-    run.phase_ends_ns = after(run.hold ? 0.5 : run.warm_s);
+    run.phase_ends_ns = after(run.hold ? 1.5 : run.warm_s);
     clients_start(now_ns());
     return true;
 }

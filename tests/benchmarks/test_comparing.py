@@ -27,8 +27,8 @@ def test_one_short_round_of_direct_and_giveway(tmp_path: Path) -> None:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "giveway_benchmarks"),
-            *("--rounds", "1", "--speed", "0.2", "--proxies", "giveway"),
-            *("--scenarios", "requests,chunks-64", "--append", str(tmp_path / "rows")),
+            *("speed", "--rounds", "1", "--speed", "0.2", "--proxies", "giveway"),
+            *("--scenarios", "requests,chunks-64", "--results", str(tmp_path / "rows")),
         ],
         capture_output=True,
         text=True,
