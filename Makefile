@@ -33,7 +33,7 @@ help: ## Show what there is
 
 .PHONY: run
 run: .venv/run-ready ## Watch it work: the same load on an engine without and with giveway (UPSTREAM=URL MODEL=NAME: on yours)
-	@$(BIN)/giveway demo $(if $(UPSTREAM),--upstream $(UPSTREAM)) $(if $(MODEL),--model $(MODEL))
+	@$(BIN)/giveway demo $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(if $(MODEL),--model '$(MODEL)')
 
 .PHONY: test
 test: check ## Check and test everything that needs no GPU and no real vLLM

@@ -13,13 +13,19 @@ from pathlib import Path
 
 from giveway_admission.settings import ClientCredentials, ProxySettings
 
-EXAMPLE = """\
+DESCRIPTION = """\
+Stand before an engine: classify, limit and queue requests, and let in as much as keeps it busy.
+Clients use the data port as they would use the engine; metrics, health and a page are on the admin
+port."""
+EPILOG = """\
 example:
   giveway serve --upstream http://127.0.0.1:8000 --policy policy.yaml
 
 Without --policy the built-in classes realtime, standard and batch hold. Each flag can be given as
-environment variable: --admin-port is GIVEWAY_ADMIN_PORT.
-"""
+environment variable: --admin-port is GIVEWAY_ADMIN_PORT. A flag counts more.
+
+Exit codes: 0 ended by SIGTERM or SIGINT, 1 the policy, a port or the tickets can't be used,
+2 wrong use."""
 
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _DEFAULTS = {each.name: each.default for each in fields(ProxySettings)}
@@ -57,7 +63,8 @@ def parse_count(text: str) -> int:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EXAMPLE
+    parser.description = DESCRIPTION
+    parser.epilog = EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = _Adder(parser)
     add("--upstream", str, "URL", "the engine, for example http://127.0.0.1:8000 (required)")

@@ -72,7 +72,7 @@ class ProxySettings:
     """How long a body stays in its socket for want of room before it is refused. A guess: who
     sends without pause is through in a second."""
     maximum_connections: int = 16_384
-    """Clients at once; one more is refused with 503. Lowered to what the file limit allows."""
+    """Clients at once; one more is refused with 429. Lowered to what the file limit allows."""
     backlog: int = 2048
     """Connections that the system may hold before they are accepted: a burst comes all at once."""
 

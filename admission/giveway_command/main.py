@@ -6,12 +6,12 @@ of anything answers at once whatever the others need.
 
 import argparse
 import importlib
-import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
+from typing import NoReturn
 
 VERSION = "version"
 INTERRUPTED = 130
@@ -50,7 +50,7 @@ SUBCOMMANDS = {
         example="giveway demo",
     ),
     "calibrate": Subcommand(
-        help="find an engine's knee, and print a policy fragment for it",
+        help="measure an engine, and print a policy with its numbers",
         module="giveway_simulation.command_calibrate",
         example="giveway calibrate --upstream http://127.0.0.1:8000",
     ),
@@ -72,7 +72,7 @@ def make_parser(chosen: str | None) -> tuple[argparse.ArgumentParser, ModuleType
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"giveway {version()}")
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="print the version")
     group = parser.add_subparsers(dest="subcommand", metavar="COMMAND", title="commands")
     module: ModuleType | None = None
     for name, entry in SUBCOMMANDS.items():
@@ -88,7 +88,17 @@ def make_parser(chosen: str | None) -> tuple[argparse.ArgumentParser, ModuleType
     return parser, module
 
 
+class _ShowVersion(argparse.Action):
+    """argparse's own would look the version up for every command."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        sys.stdout.write(f"giveway {version()}\n")
+        parser.exit()
+
+
 def version() -> str:
+    import importlib.metadata  # as slow to load as all the rest together
+
     return importlib.metadata.version("giveway")
 
 

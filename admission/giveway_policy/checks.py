@@ -56,7 +56,7 @@ def check_limits(limits: Limits, path: Path) -> Iterator[Problem]:
 
 def class_missing(spec: SLOPolicySpec, name: str, path: Path) -> Problem:
     """There is no class of this name in the policy."""
-    names = ", ".join(each.name for each in spec.classes)
+    names = ", ".join(dict.fromkeys(each.name for each in spec.classes))
     return Problem(
         path=path, reason=f"there is no class {name} in the policy", fix=f"use one of: {names}"
     )

@@ -50,7 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     sys.stdout.write(_written(faults, arguments.output))
     for note in notes:
         sys.stderr.write(f"note: {note}\n")
-    sys.stderr.write(_summary(loading, faults))
+    places = ", ".join(str(path) for path in arguments.files)
+    sys.stderr.write(_summary(loading, faults, places=places))
     return 1 if faults or not (loading.policies or loading.tenants) else 0
 
 
@@ -74,9 +75,19 @@ def lint(loading: "Loading") -> "tuple[tuple[Fault, ...], list[str]]":
 
     compilation = compile_policies(loading.policies, loading.tenants)
     faults = dict.fromkeys([*loading.faults, *compilation.faults])
-    left_out = sorted({str(each.resource) for each in compilation.misfits})
     notes = [str(note) for note in loading.notes]
-    notes += [f"{each} has classes of some of these policies only" for each in left_out]
+    if len(compilation.documents) > 1:
+        notes.append("several SLOPolicies: giveway serve takes one of them, see --policy-name")
+    left_out = {each.resource for each in compilation.misfits}
+    for tenant in loading.tenants:
+        if tenant.key in left_out:
+            name = tenant.resource.spec.tenant
+            homes = [
+                str(each.policy)
+                for each in compilation.documents
+                if name in {one.name for one in each.tenants}
+            ]
+            notes.append(f"{tenant.key} is for {', '.join(homes)}: others lack its classes")
     return tuple(sorted(faults, key=lambda each: (each.file, each.line or 0))), notes
 
 
@@ -103,12 +114,12 @@ def _plain(fault: "Fault") -> dict[str, str | int | None]:
     }
 
 
-def _summary(loading: "Loading", faults: "tuple[Fault, ...]") -> str:
+def _summary(loading: "Loading", faults: "tuple[Fault, ...]", *, places: str) -> str:
     policies, tenants = len(loading.policies), len(loading.tenants)
     if faults:
         return f"{_counted(len(faults), 'fault', 'faults')}\n"
     if not policies and not tenants:
-        return "there is neither an SLOPolicy nor a TenantPriority in it\n"
+        return f"{places}: there is neither an SLOPolicy nor a TenantPriority in it\n"
     found = (
         f"{_counted(policies, 'SLOPolicy', 'SLOPolicies')}, "
         f"{_counted(tenants, 'TenantPriority', 'TenantPriorities')}: no fault\n"

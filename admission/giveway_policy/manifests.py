@@ -31,6 +31,7 @@ _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,30})")
 _FLOAT = re.compile(
     r"[-+]?(?=[0-9.]*[.eE])(?:\.[0-9]{1,30}|[0-9]{1,30}\.?[0-9]{0,30})(?:[eE][-+]?[0-9]{1,3})?"
 )
+_TAB_INDENT = re.compile(r" *\t")
 _TRUE = frozenset({"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"})
 _FALSE = frozenset({"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"})
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
@@ -105,7 +106,7 @@ class _Reader:
             mark = error.problem_mark or error.context_mark
             raise ManifestError(
                 f"it is not YAML: {shown(str(error.problem or error.context))}",
-                "mend the syntax; mind indentation, colons and quotes",
+                _syntax_fix(text, mark),
                 line=self._line(mark),
             ) from None
         except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
@@ -274,3 +275,11 @@ class _Reader:
         return ManifestError(
             reason, fix, line=self._line(event.start_mark), path=path[:LONGEST_SHOWN_PATH]
         )
+
+
+def _syntax_fix(text: str, mark: _Mark | None) -> str:
+    """The parsers do not say that it is a tab, and nobody sees it."""
+    lines = text.split("\n")
+    if mark is not None and mark.line < len(lines) and _TAB_INDENT.match(lines[mark.line]):
+        return "indent with spaces: this line begins with a tab"
+    return "mend the syntax; mind indentation, colons and quotes"

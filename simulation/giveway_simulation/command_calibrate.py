@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _INTERRUPTED = 130
 _MISSING_EXTRA = (
     "giveway calibrate needs the packages of the simulation extra ({name} is missing): "
-    "pip install 'giveway[simulation]'"
+    "in giveway's repository, pip install '.[simulation]'"
 )
 
 
@@ -32,18 +32,21 @@ _HEADER = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options; the defaults take about three minutes."""
     parser.description = (
-        "Load an engine that does nothing else, step by step, and print an SLOPolicy with what was "
-        "found: seats, prompt cost, thresholds of InteractiveFirst. The policy goes to standard "
-        "output, the progress to standard error."
+        "Load an engine that does nothing else, step by step, for about three minutes, and print\n"
+        "an SLOPolicy with what was found: seats, prompt cost, thresholds of InteractiveFirst.\n"
+        "The policy goes to standard output, the progress to standard error."
     )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = (
         "example:\n"
         "  giveway calibrate --upstream http://127.0.0.1:8000 > policy.yaml\n"
-        "  giveway serve --upstream http://127.0.0.1:8000 --policy policy.yaml"
+        "  giveway serve --upstream http://127.0.0.1:8000 --policy policy.yaml\n\n"
+        "Exit codes: 0 printed, 1 the engine failed, 2 wrong use, 130 interrupted."
     )
     parser.add_argument("--upstream", metavar="URL", required=True, help="the engine")
-    parser.add_argument("--model", help="its model (default: the first that it names)")
+    parser.add_argument(
+        "--model", metavar="NAME", help="its model (default: the first that it names)"
+    )
     parser.add_argument(
         "--engine-api-key-file",
         type=Path,
@@ -51,17 +54,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="holds the key that it asks for",
     )
     parser.add_argument(
-        "--max-prompt-tokens", type=int, default=8192, help="longest prompt sent (8192)"
+        "--max-prompt-tokens",
+        metavar="N",
+        type=int,
+        default=8192,
+        help="longest prompt sent (8192)",
     )
     parser.add_argument(
-        "--max-tokens", type=int, default=512, help="longest answer asked for (512)"
+        "--max-tokens", metavar="N", type=int, default=512, help="longest answer asked for (512)"
     )
     parser.add_argument(
-        "--step-seconds", type=float, default=8.0, help="length of a step of the load (8)"
+        "--step-seconds",
+        metavar="S",
+        type=float,
+        default=8.0,
+        help="length of a step of the load (8)",
     )
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="of the lengths and arrivals (1)")
     parser.add_argument("--plot", type=Path, metavar="PNG", help="also plot the curves")
-    parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml")
+    parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="(yaml)")
 
 
 def run(arguments: argparse.Namespace) -> int:

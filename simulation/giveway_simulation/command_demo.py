@@ -23,22 +23,29 @@ for half a minute. The chat figures hardly depend on it."""
 _INTERRUPTED = 130
 _MISSING_EXTRA = (
     "giveway demo needs the packages of the simulation extra ({name} is missing): "
-    "pip install 'giveway[simulation]'"
+    "in giveway's repository, pip install '.[simulation]'"
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options; every default shows the published comparison on an emulated H100."""
-    parser.description = __doc__
+    parser.description = (
+        "Send the same load to an engine, directly and through giveway, and show both as a live\n"
+        "table. Without --upstream two equal engines are emulated, and it takes a minute."
+    )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = (
         "examples:\n"
         "  giveway demo\n"
         "  giveway demo --load 2 --seconds 90\n"
-        "  giveway demo --upstream http://127.0.0.1:8000 --model my-model --policy policy.yaml"
+        "  giveway demo --upstream http://127.0.0.1:8000 --model my-model --policy policy.yaml\n\n"
+        "Exit codes: 0 shown, 1 an engine, policy or child process failed, 2 wrong use,\n"
+        "130 interrupted."
     )
     parser.add_argument("--upstream", metavar="URL", help="a real engine instead of emulated ones")
-    parser.add_argument("--model", help="its model (default: the first that it names)")
+    parser.add_argument(
+        "--model", metavar="NAME", help="its model (default: the first that it names)"
+    )
     parser.add_argument(
         "--engine-api-key-file",
         type=Path,
@@ -46,16 +53,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="holds the key that it asks for",
     )
     parser.add_argument(
-        "--max-tokens", type=_positive_int, default=2048, help="longest answer asked for"
+        "--max-tokens",
+        metavar="N",
+        type=_positive_int,
+        default=2048,
+        help="longest answer asked for (2048; with --upstream)",
     )
     parser.add_argument(
-        "--max-prompt-tokens", type=_positive_int, default=16384, help="longest prompt sent"
+        "--max-prompt-tokens",
+        metavar="N",
+        type=_positive_int,
+        default=16384,
+        help="longest prompt sent (16384; with --upstream)",
     )
     parser.add_argument(
-        "--seconds", type=_positive, default=60.0, help="length of a run (default: 60)"
+        "--seconds", metavar="S", type=_positive, default=60.0, help="length of a run (60)"
     )
     parser.add_argument(
-        "--load", type=_positive, default=1.2, help="multiple of what the engine can do (1.2)"
+        "--load",
+        metavar="RATIO",
+        type=_positive,
+        default=1.2,
+        help="multiple of what the engine can do (1.2)",
     )
     parser.add_argument(
         "--seed", type=int, default=DEFAULT_SEED, help=f"which slice of the traces ({DEFAULT_SEED})"
@@ -77,9 +96,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="one run after the other on one emulated engine, instead of two engines at once",
     )
     parser.add_argument(
-        "--plot", type=Path, default=DEFAULT_PLOT, metavar="PNG", help=f"({DEFAULT_PLOT})"
+        "--plot",
+        type=Path,
+        default=DEFAULT_PLOT,
+        metavar="PNG",
+        help=f"where the plot goes ({DEFAULT_PLOT})",
     )
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument(
+        "-o", "--output", choices=("table", "json"), default="table", help="(table)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,28 +5,77 @@ import argparse
 from giveway_simulation.engine_pods import DEFAULT_POD, PODS
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Lines as written, and the default of each flag that has one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        has_default = action.default not in (None, argparse.SUPPRESS)
+        return f"{action.help} (%(default)s)" if has_default else str(action.help)
+
+
+DESCRIPTION = """\
+An engine that speaks vLLM's HTTP, with the timing of a modelled GPU and words without meaning, for
+trying policies without a GPU. Flags that vLLM has too are called as there."""
+EPILOG = """\
+example:
+  giveway emulate --port 8000 --scheduling-policy priority
+
+Exit codes: 0 ended by a signal, 1 the port is taken, 2 wrong use."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
-    parser.add_argument("--port", type=int, default=8000, help="0: one that is free")
-    parser.add_argument("--model", default="emulated", help="the served model's name")
+    parser.description = DESCRIPTION
+    parser.epilog = EPILOG
+    parser.formatter_class = _Formatter
+    parser.add_argument(
+        "--host", metavar="ADDRESS", default="127.0.0.1", help="address to listen on"
+    )
+    parser.add_argument(
+        "--port", metavar="PORT", type=int, default=8000, help="0: one that is free"
+    )
+    parser.add_argument(
+        "--model", metavar="NAME", default="emulated", help="the served model's name"
+    )
     parser.add_argument(
         "--pod",
         choices=sorted(PODS),
         default=DEFAULT_POD,
         help="whose speed and KV cache are emulated",
     )
-    parser.add_argument("--max-num-seqs", type=int, default=256, help="sequences in one step")
     parser.add_argument(
-        "--max-num-batched-tokens", type=int, default=1024, help="tokens in one step"
+        "--max-num-seqs", metavar="N", type=int, default=256, help="sequences in one step"
     )
-    parser.add_argument("--kv-cache-tokens", type=int, help="instead of the pod's own size")
-    parser.add_argument("--block-size", type=int, default=16, help="tokens of a KV block")
-    parser.add_argument("--scheduling-policy", choices=("fcfs", "priority"), default="fcfs")
-    parser.add_argument("--max-model-len", type=int, default=32_768, help="prompt and output")
     parser.add_argument(
-        "--max-num-queued-reqs", type=int, help="more waiting requests than this get 503"
+        "--max-num-batched-tokens", metavar="N", type=int, default=1024, help="tokens in one step"
     )
-    parser.add_argument("--speed", type=float, default=1.0, help="times faster than the pod")
+    parser.add_argument(
+        "--kv-cache-tokens", metavar="N", type=int, help="instead of the pod's own size"
+    )
+    parser.add_argument(
+        "--block-size", metavar="N", type=int, default=16, help="tokens of a KV block"
+    )
+    parser.add_argument(
+        "--scheduling-policy",
+        choices=("fcfs", "priority"),
+        default="fcfs",
+        help="order of waiting requests; priority is what giveway's own order needs",
+    )
+    parser.add_argument(
+        "--max-model-len",
+        metavar="N",
+        type=int,
+        default=32_768,
+        help="most tokens of prompt and output",
+    )
+    parser.add_argument(
+        "--max-num-queued-reqs",
+        metavar="N",
+        type=int,
+        help="more waiting requests than this get 503",
+    )
+    parser.add_argument(
+        "--speed", metavar="RATIO", type=float, default=1.0, help="times faster than the pod"
+    )
     parser.add_argument(
         "--output-lengths",
         choices=("full", "random"),
@@ -35,6 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--shutdown-timeout",
+        metavar="S",
         type=float,
         default=0.0,
         help="seconds that running answers may still take after SIGTERM",

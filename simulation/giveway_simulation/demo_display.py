@@ -20,6 +20,8 @@ from giveway_simulation.demo_figures import ClassFigures
 from giveway_simulation.demo_load import DemoClass
 from giveway_simulation.demo_verdict import Won, duration, latency, percent
 
+PLAIN_FIRST_S = 5.0
+"""Before that hardly anything has been answered."""
 PLAIN_EVERY_S = 10.0
 RUNS = ("direct", "giveway")
 _GOOD, _POOR = 0.99, 0.9
@@ -79,7 +81,7 @@ class TerminalView:
         )
         self._live = Live(self._progress, console=self._console, auto_refresh=False, transient=True)
         self._task: TaskID | None = None
-        self._began_s: float | None = None
+        self._shown: DemoPicture | None = None
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -92,6 +94,8 @@ class TerminalView:
         trace: TracebackType | None,
     ) -> None:
         self._live.stop()
+        if kind is not None and self._shown is not None:  # what was seen so far, not a bare end
+            self._console.print(figures_table(self._shown))
 
     def phase(self, text: str, *, lasts_s: float | None) -> None:
         if self._task is not None:
@@ -101,6 +105,7 @@ class TerminalView:
 
     def show(self, picture: DemoPicture) -> None:
         self.advance(_done_s(picture))
+        self._shown = picture
         self._live.update(Group(figures_table(picture), self._progress), refresh=True)
 
     def advance(self, done_s: float) -> None:
@@ -114,7 +119,7 @@ class PlainView:
     """Lines on standard error, for logs and pipes; a context manager like the other."""
 
     def __init__(self) -> None:
-        self._next_s = 0.0
+        self._next_s = PLAIN_FIRST_S
 
     def __enter__(self) -> Self:
         return self
@@ -130,7 +135,7 @@ class PlainView:
     def phase(self, text: str, *, lasts_s: float | None) -> None:
         ending = "" if lasts_s is None else f" ({lasts_s:.0f} s)"
         print(f"{text}{ending}", file=sys.stderr, flush=True)
-        self._next_s = 0.0
+        self._next_s = PLAIN_FIRST_S
 
     def show(self, picture: DemoPicture) -> None:
         done_s = _done_s(picture)

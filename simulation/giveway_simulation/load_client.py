@@ -7,6 +7,7 @@ its connection is how it is cancelled, which an engine sees as a client that lef
 
 import asyncio
 import json
+import os
 import ssl
 import time
 from collections.abc import Mapping
@@ -79,6 +80,13 @@ class Target:
         return f"{'https' if self.secure else 'http'}://{host}:{self.port}{self.path}"
 
 
+def connection_reason(error: OSError) -> str:
+    """Why nothing could be reached, in the system's words alone: event loops add their own."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    return (error.strerror or str(error) or "timed out").lower()
+
+
 class LoadClient:
     """Sends requests to one target; measures each of them."""
 
@@ -107,7 +115,7 @@ class LoadClient:
                     lambda: answer, self.target.host, self.target.port, ssl=self._tls
                 )
         except (OSError, TimeoutError) as error:
-            measured.error = f"cannot connect to {self.target.address}: {error or 'timed out'}"
+            measured.error = f"cannot connect: {connection_reason(error)}"
             measured.ending, measured.end_s = Ending.FAILED, time.monotonic() - zero_s
             return
         try:

@@ -11,7 +11,7 @@ from pathlib import Path
 import httptools
 
 from giveway_simulation.demo_load import Limits, work_of
-from giveway_simulation.load_client import Api, LoadClient, Target, TargetError
+from giveway_simulation.load_client import Api, LoadClient, Target, TargetError, connection_reason
 from giveway_simulation.load_generating import run_closed_loop
 from giveway_simulation.load_records import Ending, Measured, PlannedRequest
 from giveway_simulation.prompt_building import PromptWriter, TextScale
@@ -79,7 +79,9 @@ async def http_get(target: Target, path: str) -> tuple[int, bytes]:
     except TimeoutError:
         raise EngineProbeError(f"{target.address}{path} does not answer") from None
     except OSError as error:
-        raise EngineProbeError(f"{target.address} cannot be reached: {error}") from error
+        raise EngineProbeError(
+            f"{target.address} cannot be reached: {connection_reason(error)}"
+        ) from error
     except httptools.HttpParserError as error:
         raise EngineProbeError(f"{target.address} does not speak HTTP: {error}") from error
     return status, bytes(answer.body)

@@ -57,7 +57,8 @@ def test_help_has_an_example_and_imports_nothing_heavy(name: str | None) -> None
 
 @pytest.mark.slow
 def test_help_answers_at_once() -> None:
-    """Under 0.3 s of CPU more than Python itself needs, the best of five."""
+    """For less than ten times the CPU that starting Python needs, the best of five. It is about
+    five times; pydantic alone would be twelve."""
 
     def used_s() -> float:
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -70,7 +71,7 @@ def test_help_answers_at_once() -> None:
 
     bare_s = min(measured("-c", "pass") for _ in range(5))
     help_s = min(measured("-m", "giveway_command.main", "serve", "--help") for _ in range(5))
-    assert help_s - bare_s < 0.3
+    assert help_s < 10 * bare_s
 
 
 def test_the_version_is_the_distributions(capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,6 +40,20 @@ def test_faults_give_1_and_a_line_each(tmp_path: Path, capsys: pytest.CaptureFix
     assert err == "2 faults\n"
 
 
+def test_a_tab_and_a_class_that_stands_twice_are_told_as_what_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """YAML parsers speak of a character; and nobody wants to read the same class twice."""
+    (tmp_path / "a.yaml").write_text(POLICY.replace("  - name: batch", "\t- name: batch"))
+    (tmp_path / "b.yaml").write_text(
+        POLICY.replace("name: batch", "name: realtime") + "  sources:\n  - {source: a, class: x}\n"
+    )
+    assert _lint(tmp_path) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("(indent with spaces: this line begins with a tab)")
+    assert lines[-1].endswith("there is no class x in the policy (use one of: realtime)")
+
+
 @pytest.mark.parametrize("output", ["json", "yaml"])
 def test_faults_can_be_processed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str
@@ -77,7 +91,7 @@ def test_nothing_of_ours_gives_1(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert _lint(tmp_path) == 1
     err = capsys.readouterr().err
     assert "ignored: kind ConfigMap" in err
-    assert "neither an SLOPolicy nor a TenantPriority" in err
+    assert f"{tmp_path}: there is neither an SLOPolicy nor a TenantPriority in it" in err
 
 
 def test_help_needs_nothing_but_the_parser() -> None:
@@ -101,7 +115,8 @@ def test_a_folder_may_hold_several_policies_with_their_tenants(
     assert _lint(examples) == 0
     out, err = capsys.readouterr()
     assert out == ""
-    assert "note: TenantPriority acme has classes of some of these policies only" in err
+    assert "note: TenantPriority acme is for llm/free-and-paid: others lack its classes" in err
+    assert "note: several SLOPolicies: giveway serve takes one of them, see --policy-name" in err
     assert "3 SLOPolicies, 5 TenantPriorities: no fault" in err
 
 

@@ -86,7 +86,7 @@ def test_without_the_extra_the_way_to_get_it_is_told(
     """A sidecar's installation has no rich and no matplotlib."""
     monkeypatch.setattr(module, "find_spec", lambda _: None)
     assert module.run(arguments_of(module, *given)) == 2  # type: ignore[attr-defined]
-    assert "pip install 'giveway[simulation]'" in capsys.readouterr().err
+    assert "pip install '.[simulation]'" in capsys.readouterr().err
 
 
 @pytest.mark.slow

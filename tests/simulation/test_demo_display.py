@@ -2,12 +2,19 @@
 
 import io
 from array import array
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from giveway_policy.defaults import default_spec
 from giveway_simulation.demo import DemoPicture, DemoResult
-from giveway_simulation.demo_display import PlainView, figures_table, plain_line, print_result
+from giveway_simulation.demo_display import (
+    PlainView,
+    TerminalView,
+    figures_table,
+    plain_line,
+    print_result,
+)
 from giveway_simulation.demo_figures import run_figures
 from giveway_simulation.demo_traffic import demo_traffic
 from giveway_simulation.demo_verdict import judge
@@ -106,6 +113,7 @@ def test_plain_output_is_a_line_now_and_then(
     """In a log: no bar, no colour, not twice a second, and nothing on standard output."""
     with PlainView() as view:
         view.phase("60 requests", lasts_s=WINDOW_S)
+        view.show(replace(result.picture, elapsed_s=(0.5, 0.5)))  # nothing to tell yet
         view.show(result.picture)
         view.show(result.picture)
     captured = capsys.readouterr()
@@ -113,6 +121,18 @@ def test_plain_output_is_a_line_now_and_then(
     assert captured.err.splitlines() == ["60 requests (20 s)", plain_line(result.picture)]
     assert "giveway: chat p95 200 ms in time 100 %" in captured.err
     assert "\x1b" not in captured.err
+
+
+def test_an_interrupted_run_leaves_its_last_table(
+    result: DemoResult, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever has seen enough keeps what was seen."""
+    view = TerminalView()
+    view.__enter__()
+    view.show(result.picture)
+    capsys.readouterr()
+    view.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert "chat, owed 300 ms" in capsys.readouterr().err
 
 
 def test_the_result_ends_with_the_sentence_and_what_one_has_to_know(
