@@ -131,7 +131,7 @@ class _Adder:
     ) -> None:
         name = flag[2:].replace("-", "_")
         default = _DEFAULTS.get(_SETTING_OF_FLAG.get(name, name))
-        shown = "" if not isinstance(default, int | float | str) else f" ({_show(default)})"
+        shown = _show(default, is_size=kind is parse_bytes)
         # A default that is a string goes through `type`, so that the environment is checked too.
         self._parser.add_argument(
             flag,
@@ -156,10 +156,13 @@ def _said_in_environment(name: str) -> str | None:
     return None if not said or said.startswith(("tcp://", "udp://", "sctp://")) else said
 
 
-def _show(default: float | str) -> str:
-    if isinstance(default, int) and default >= 1024 and default % 1024 == 0:
-        return f"{default // 2**20}Mi" if default % 2**20 == 0 else f"{default // 1024}Ki"
-    return f"{default:g}" if isinstance(default, float) else str(default)
+def _show(default: object, *, is_size: bool) -> str:
+    """A default as it would be written. Empty: there is none."""
+    if not isinstance(default, int | float | str):
+        return ""
+    if is_size and isinstance(default, int):
+        return f" ({default // 2**20}Mi)" if default % 2**20 == 0 else f" ({default // 1024}Ki)"
+    return f" ({default:g})" if isinstance(default, float) else f" ({default})"
 
 
 def make_settings(arguments: argparse.Namespace) -> ProxySettings:

@@ -49,6 +49,8 @@ def parse_upstream(url: str) -> Upstream:
     if not _PREFIX.fullmatch(parts.path) or any(sign in url for sign in "\t\r\n"):
         # `urlsplit` leaves tabs and line ends out of `parts`, as if they were not there
         raise UpstreamError(f"its path has to be ASCII without spaces (ä is %C3%A4), {example}")
+    if parts.path.rstrip("/").endswith("/v1"):  # clients' base URLs have it, and so has every path
+        raise UpstreamError(f"leave /v1 off: the clients' paths begin with it, {example}")
     if port == 0:
         raise UpstreamError(f"nobody listens on port 0, {example}")
     secure = parts.scheme == "https"

@@ -70,9 +70,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=8.0,
         help="length of a step of the load (8)",
     )
-    parser.add_argument("--seed", type=int, default=1, help="of the lengths and arrivals (1)")
+    parser.add_argument(
+        "--seed", metavar="N", type=int, default=1, help="of the lengths and arrivals (1)"
+    )
     parser.add_argument("--plot", type=Path, metavar="PNG", help="also plot the curves")
-    parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="(yaml)")
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("yaml", "json"),
+        default="yaml",
+        help="how the result is written (yaml)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

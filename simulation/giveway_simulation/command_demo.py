@@ -77,7 +77,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="multiple of what the engine can do (1.2)",
     )
     parser.add_argument(
-        "--seed", type=int, default=DEFAULT_SEED, help=f"which slice of the traces ({DEFAULT_SEED})"
+        "--seed",
+        metavar="N",
+        type=int,
+        default=DEFAULT_SEED,
+        help=f"which slice of the traces ({DEFAULT_SEED})",
     )
     parser.add_argument(
         "--policy",
@@ -89,7 +93,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trace", type=Path, metavar="CSV", help="times and lengths of the chat traffic"
     )
-    parser.add_argument("--pod", default=None, help="emulated GPU and model, see giveway emulate")
+    parser.add_argument(
+        "--pod", metavar="POD", default=None, help="emulated GPU and model, see giveway emulate"
+    )
     parser.add_argument(
         "--in-turn",
         action="store_true",
@@ -103,7 +109,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"where the plot goes ({DEFAULT_PLOT})",
     )
     parser.add_argument(
-        "-o", "--output", choices=("table", "json"), default="table", help="(table)"
+        "-o",
+        "--output",
+        choices=("table", "json"),
+        default="table",
+        help="how the result is written (table)",
     )
 
 

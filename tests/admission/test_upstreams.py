@@ -46,7 +46,13 @@ def test_a_url_is_taken_apart(url: str, upstream: Upstream, authority: str) -> N
         *("", "127.0.0.1:8000", "ftp://a", "http://", "http://a:99999", "http://a:b"),
         *("http://u:p@a", "http://a?x=1", "http://a#x", "http://[::1"),
         *("http://a..b", f"http://{'a' * 64}", "http://a b", "http://a:0", "http://a/ä"),
-        *("http://a/b c", "http://a/b\r\nX-Injected: d", "http://a\0b"),
+        *(
+            "http://a/b c",
+            "http://a/b\r\nX-Injected: d",
+            "http://a\0b",
+            "http://a/v1",
+            "http://a/team/v1/",
+        ),
     ],
 )
 def test_what_is_no_engines_url_is_refused_with_an_example(url: str) -> None:
