@@ -7,11 +7,12 @@ up to date.
 """
 
 import argparse
+import importlib
 import re
 import sys
 from collections.abc import Iterator
 
-from giveway_command.main import SUBCOMMANDS, make_parser
+from giveway_command.main import SUBCOMMANDS
 
 _INTRODUCTION = """\
 # Commands
@@ -62,9 +63,8 @@ def describe() -> str:
 
 
 def _section(name: str) -> str:
-    parser, _ = make_parser(name)
-    (commands,) = [each for each in parser._actions if isinstance(each.choices, dict)]  # noqa: SLF001
-    command: argparse.ArgumentParser = commands.choices[name]
+    command = argparse.ArgumentParser(prog=f"giveway {name}")
+    importlib.import_module(SUBCOMMANDS[name].module).add_arguments(command)
     text = re.sub(r"\n(?=\S)", " ", (command.description or "").strip())
     return "\n".join(
         [

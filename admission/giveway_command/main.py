@@ -20,39 +20,33 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subcommand:
-    """One entry of the table. `module` has `add_arguments(parser)` and `run(arguments) -> int`."""
+    """One entry of the table. `module` has `run(arguments) -> int` and `add_arguments(parser)`,
+    which also gives the parser its description, and an example as its epilog."""
 
     help: str
     module: str
-    example: str
-    """For the help, unless the module brings its own."""
 
 
 SUBCOMMANDS = {
     "serve": Subcommand(
         help="stand before an engine: classify, limit, queue, pick, gate",
         module="giveway_admission.command_serve",
-        example="giveway serve --upstream http://127.0.0.1:8000 --policy policy.yaml",
     ),
     "lint": Subcommand(
         help="check policy files without applying them",
         module="giveway_policy.command_lint",
-        example="giveway lint policy.yaml",
     ),
     "emulate": Subcommand(
         help="an engine that speaks vLLM's HTTP and needs no GPU",
         module="giveway_simulation.command_emulate",
-        example="giveway emulate --port 8000 --scheduling-policy priority",
     ),
     "demo": Subcommand(
         help="the same load on an engine without and with giveway",
         module="giveway_simulation.command_demo",
-        example="giveway demo",
     ),
     "calibrate": Subcommand(
         help="measure an engine, and print a policy with its numbers",
         module="giveway_simulation.command_calibrate",
-        example="giveway calibrate --upstream http://127.0.0.1:8000",
     ),
 }
 
@@ -78,10 +72,7 @@ def make_parser(chosen: str | None) -> tuple[argparse.ArgumentParser, ModuleType
     for name, entry in SUBCOMMANDS.items():
         if name == chosen:
             module = importlib.import_module(entry.module)
-            sub = group.add_parser(name, help=entry.help, description=module.__doc__)
-            module.add_arguments(sub)
-            if not sub.epilog:
-                sub.epilog = f"example: {entry.example}"
+            module.add_arguments(group.add_parser(name, help=entry.help))
         else:
             group.add_parser(name, help=entry.help, add_help=False)
     group.add_parser(VERSION, help="print the version")
