@@ -25,7 +25,7 @@ colours and bars are for terminals alone.
 | 0 | good; for `serve` and `emulate`: ended by SIGTERM or SIGINT |
 | 1 | the answer is no: faults in a policy, a port that is taken, an engine that fails |
 | 2 | wrong use: an unknown flag, or a value that can't be |
-| 130 | `demo` and `calibrate`: interrupted by Ctrl-C or SIGTERM |
+| 130 | Ctrl-C; `demo` and `calibrate`: also SIGTERM; `serve`: before it serves |
 
 ## Environment
 

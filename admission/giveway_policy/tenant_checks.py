@@ -41,7 +41,7 @@ def _check_recognition(tenant: TenantPrioritySpec) -> Iterator[Problem]:
             yield Problem(
                 path=path,
                 reason="each entry names exactly one way",
-                fix="write one of apiKey, header, jwtClaim, and further ways as further entries",
+                fix="write apiKey or header, and further ways as further entries",
             )
         yield from _check_way(each, path)
 

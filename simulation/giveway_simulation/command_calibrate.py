@@ -3,23 +3,22 @@
 import argparse
 import asyncio
 import json
-import signal
 import sys
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from giveway_simulation.engine_commands import (
+    INTERRUPTED,
+    add_engine_arguments,
+    ended_by_sigterm,
+    explain_missing,
+)
 
 if TYPE_CHECKING:
     from giveway_simulation.calibrating import Calibration
     from giveway_simulation.calibration_running import Measurements
     from giveway_simulation.calibration_runs import Progress
-
-_INTERRUPTED = 130
-_MISSING_EXTRA = (
-    "giveway calibrate needs the packages of the simulation extra ({name} is missing): "
-    "in giveway's repository, pip install '.[simulation]'"
-)
 
 
 _HEADER = """\
@@ -43,16 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "  giveway serve --upstream http://127.0.0.1:8000 --policy policy.yaml\n\n"
         "Exit codes: 0 printed, 1 the engine failed, 2 wrong use, 130 interrupted."
     )
-    parser.add_argument("--upstream", metavar="URL", required=True, help="the engine")
-    parser.add_argument(
-        "--model", metavar="NAME", help="its model (default: the first that it names)"
-    )
-    parser.add_argument(
-        "--engine-api-key-file",
-        type=Path,
-        metavar="FILE",
-        help="holds the key that it asks for",
-    )
+    add_engine_arguments(parser, upstream="the engine", required=True)
     parser.add_argument(
         "--max-prompt-tokens",
         metavar="N",
@@ -86,9 +76,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0: printed. 1: the engine failed or gave no usable figures. 2: wrong use. 130: Ctrl-C."""
     needed = ("rich",) if arguments.plot is None else ("rich", "matplotlib")
-    missing = [name for name in needed if find_spec(name) is None]
-    if missing:
-        print(_MISSING_EXTRA.format(name=missing[0]), file=sys.stderr)
+    missing = explain_missing("giveway calibrate", needed)
+    if missing is not None:
+        print(missing, file=sys.stderr)
         return 2
     if arguments.step_seconds <= 0 or arguments.max_tokens < 2 or arguments.max_prompt_tokens < 16:
         print(
@@ -111,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     except (KeyboardInterrupt, asyncio.CancelledError):
         print("interrupted", file=sys.stderr)
-        return _INTERRUPTED
+        return INTERRUPTED
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -122,7 +112,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     view = TerminalView() if sys.stderr.isatty() else PlainView()
     with view, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        measurements = runner.run(_measured(arguments, view))
+        measurements = runner.run(ended_by_sigterm(_measured(arguments, view)))
     calibration = calibrate(measurements.prompts, measurements.seats, measurements.load)
     if arguments.plot is not None:
         from giveway_simulation.calibration_plots import plot_calibration
@@ -149,9 +139,6 @@ async def _measured(arguments: argparse.Namespace, progress: "Progress") -> "Mea
     from giveway_simulation.demo_load import Limits
     from giveway_simulation.load_probing import read_api_key
 
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     return await measure_all(
         arguments.upstream,
         model=arguments.model,

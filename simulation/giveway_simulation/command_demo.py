@@ -3,16 +3,21 @@
 import argparse
 import asyncio
 import json
-import signal
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from giveway_simulation.engine_commands import (
+    INTERRUPTED,
+    add_engine_arguments,
+    ended_by_sigterm,
+    explain_missing,
+)
 
 if TYPE_CHECKING:
     from giveway_policy.resources import SLOPolicySpec
 
-    from giveway_simulation.demo import DemoResult, DemoView
+    from giveway_simulation.demo import DemoResult
     from giveway_simulation.demo_stage import DemoSettings
 
 DEMO_POLICY = "demo_policy.yaml"
@@ -20,11 +25,6 @@ DEFAULT_PLOT = Path(".run/giveway-demo.png")
 DEFAULT_SEED = 4
 """A slice in which all kinds of traffic come all through; many slices of the code trace are empty
 for half a minute. The chat figures hardly depend on it."""
-_INTERRUPTED = 130
-_MISSING_EXTRA = (
-    "giveway demo needs the packages of the simulation extra ({name} is missing): "
-    "in giveway's repository, pip install '.[simulation]'"
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,16 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Exit codes: 0 shown, 1 an engine, policy or child process failed, 2 wrong use,\n"
         "130 interrupted."
     )
-    parser.add_argument("--upstream", metavar="URL", help="a real engine instead of emulated ones")
-    parser.add_argument(
-        "--model", metavar="NAME", help="its model (default: the first that it names)"
-    )
-    parser.add_argument(
-        "--engine-api-key-file",
-        type=Path,
-        metavar="FILE",
-        help="holds the key that it asks for",
-    )
+    add_engine_arguments(parser, upstream="a real engine instead of emulated ones", required=False)
     parser.add_argument(
         "--max-tokens",
         metavar="N",
@@ -119,9 +110,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0: shown. 1: an engine, a policy or a child process failed. 2: wrong use. 130: Ctrl-C."""
-    missing = [name for name in ("matplotlib", "rich") if find_spec(name) is None]
-    if missing:
-        print(_MISSING_EXTRA.format(name=missing[0]), file=sys.stderr)
+    missing = explain_missing("giveway demo", ("matplotlib", "rich"))
+    if missing is not None:
+        print(missing, file=sys.stderr)
         return 2
     from giveway_simulation.child_processes import ChildError
     from giveway_simulation.demo_load import DemoLoadError
@@ -139,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     except (KeyboardInterrupt, asyncio.CancelledError):
         print("interrupted", file=sys.stderr)
-        return _INTERRUPTED
+        return INTERRUPTED
 
 
 class _UsageError(Exception):
@@ -149,29 +140,20 @@ class _UsageError(Exception):
 def _run(arguments: argparse.Namespace) -> int:
     import uvloop
 
+    from giveway_simulation.demo import run_demo
     from giveway_simulation.demo_display import PlainView, TerminalView, print_result
     from giveway_simulation.plots import plot_demo
 
     settings = _settings(arguments)
     view = TerminalView() if sys.stderr.isatty() else PlainView()
     with view, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        result = runner.run(_interruptible(settings, view))
+        result = runner.run(ended_by_sigterm(run_demo(settings, view)))
     plot_demo(result, arguments.plot)
     if arguments.output == "json":
         print(json.dumps(_as_json(result, plot=arguments.plot), indent=2))
     else:
         print_result(result, plot=str(arguments.plot))
     return 0
-
-
-async def _interruptible(settings: "DemoSettings", view: "DemoView") -> "DemoResult":
-    """SIGTERM ends it like Ctrl-C: what was started is stopped in order."""
-    from giveway_simulation.demo import run_demo
-
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await run_demo(settings, view)
 
 
 def _settings(arguments: argparse.Namespace) -> "DemoSettings":

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from giveway_simulation import command_calibrate, command_demo
+from giveway_simulation import command_calibrate, command_demo, engine_commands
 
 from tests.support.scripted_engine import ScriptedEngine, answering
 from tests.support.vllm_answers import response
@@ -84,7 +84,7 @@ def test_without_the_extra_the_way_to_get_it_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A sidecar's installation has no rich and no matplotlib."""
-    monkeypatch.setattr(module, "find_spec", lambda _: None)
+    monkeypatch.setattr(engine_commands, "find_spec", lambda _: None)
     assert module.run(arguments_of(module, *given)) == 2  # type: ignore[attr-defined]
     assert "pip install '.[simulation]'" in capsys.readouterr().err
 
