@@ -71,8 +71,8 @@ def assert_was_eventful(tally: Tally) -> None:
 
 @pytest.mark.slow
 def test_two_days_leave_nothing_behind_and_no_bucket_drifts() -> None:
-    """Traffic in a ten-second stretch of each hour, and now and then in the rest."""
-    tally = live(10.0)
+    """Traffic in a six-second stretch of each hour, and now and then in the rest."""
+    tally = live(6.0)
     assert_was_eventful(tally)
     assert tally.compared > 2_000
     assert tally.drift < 1e-8
