@@ -118,24 +118,27 @@ def sources(live: Iterable[Claimant]) -> dict[int, Claimant]:
     """By whom each request is lifted, by the lifted one's key: of all that wait for it, directly or
     through others, and would lift it, the highest class, and of those the oldest."""
     everybody = list(live)
-    if not any(each.request.waits_for for each in everybody):
+    waiting = [each for each in everybody if each.request.waits_for]
+    if not waiting:
         return {}
+    waiters_of = {
+        each.request.key: [other for other in waiting if may_name(other.request, each.request)]
+        for each in everybody
+        if each.request.name
+    }
     found = {}
     for target in everybody:
-        reached = {target.request.key}
+        reached: dict[int, Claimant] = {target.request.key: target}
         frontier = [target]
         while frontier:
-            below = frontier.pop()
-            for waiter in everybody:
-                if waiter.request.key not in reached and may_name(waiter.request, below.request):
-                    reached.add(waiter.request.key)
+            for waiter in waiters_of.get(frontier.pop().request.key, []):
+                if waiter.request.key not in reached:
+                    reached[waiter.request.key] = waiter
                     frontier.append(waiter)
         lifting = [
             each
-            for each in everybody
-            if each is not target
-            and each.request.key in reached
-            and each.lift_rank < target.home_rank
+            for each in reached.values()
+            if each is not target and each.lift_rank < target.home_rank
         ]
         if lifting:
             found[int(target.request.key)] = min(
