@@ -7,7 +7,7 @@ from giveway_scheduler.buckets import Budget
 from giveway_scheduler.decaying import DecayedSum
 from giveway_scheduler.output_estimates import OutputEstimate
 from giveway_scheduler.queues import ClassQueue, Order
-from giveway_scheduler.settings import ClassSettings, Kind, Settings
+from giveway_scheduler.settings import ClassSettings, Kind, OverLimit, Settings
 
 RATE_HALF_LIFE_S = 10.0
 """Over how long the dispatch rate looks back: a hint for Retry-After needs no more."""
@@ -24,11 +24,13 @@ class ServiceClass:
         "budget",
         "dispatches",
         "estimate",
+        "gives_way",
         "is_batch",
         "is_first",
         "last_dispatch_s",
         "queue",
         "rank",
+        "rejects",
         "running",
         "served_tokens",
         "settings",
@@ -42,6 +44,9 @@ class ServiceClass:
         self.rank = rank
         self.is_first = rank == 0
         self.is_batch = settings.kind is Kind.BATCH
+        self.gives_way = self.is_batch and not self.is_first
+        """Batch, below the first class."""
+        self.rejects = settings.over_limit is OverLimit.REJECT
         self.queue = ClassQueue(Order.FAIR, target_s=None)
         self.budget = Budget(settings.limits, now_s=now_s)
         self.estimate = OutputEstimate(first_tokens=first_output_tokens)
@@ -61,6 +66,8 @@ class ServiceClass:
         self.rank = rank
         self.is_first = rank == 0
         self.is_batch = settings.kind is Kind.BATCH
+        self.gives_way = self.is_batch and not self.is_first
+        self.rejects = settings.over_limit is OverLimit.REJECT
         self.budget.configure(settings.limits, now_s=now_s)
         self.estimate.configure(first_tokens=first_output_tokens)
 

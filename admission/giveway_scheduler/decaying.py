@@ -22,7 +22,7 @@ class DecayedShare:
         self._whole = 0.0
         self._updated_s = now_s
 
-    def add(self, amount: float, *, is_part: bool, now_s: float) -> None:
+    def add(self, amount: float, is_part: bool, now_s: float) -> None:
         """Count `amount` now; below 0 it corrects what was counted before."""
         if now_s > self._updated_s:
             left = 2.0 ** ((self._updated_s - now_s) / self.half_life_s)
@@ -30,8 +30,12 @@ class DecayedShare:
             self._whole *= left
             self._updated_s = now_s
         if is_part:
-            self._part = max(0.0, self._part + amount)
-        self._whole = max(self._part, self._whole + amount)
+            self._part += amount
+            if self._part < 0.0:
+                self._part = 0.0
+        self._whole += amount
+        if self._whole < self._part:
+            self._whole = self._part
 
     def is_below(self, ratio: float) -> bool:
         """Is the part less than this ratio of the whole? False while there was nothing at all."""
@@ -56,9 +60,12 @@ class DecayedSum:
             self._updated_s = now_s
         return self._value
 
-    def add(self, amount: float, *, now_s: float) -> None:
+    def add(self, amount: float, now_s: float) -> None:
         """Count `amount` now; below 0 it corrects what was counted before."""
-        self._value = max(0.0, self.at(now_s) + amount)
+        value = self.at(now_s) + amount
+        if value < 0.0:
+            value = 0.0
+        self._value = value
 
     def per_s(self, now_s: float) -> float:
         """The rate of a steady flow that would hold the sum where it is."""

@@ -9,6 +9,7 @@ from giveway_scheduler.decisions import Dispatch, DispatchReason
 from giveway_scheduler.entries import Entry
 from giveway_scheduler.gating import PromptGate
 from giveway_scheduler.picking import Picker
+from giveway_scheduler.queues import Flow
 from giveway_scheduler.requests import Usage
 from giveway_scheduler.reserving import Reservations
 from giveway_scheduler.seats import Seats
@@ -48,22 +49,22 @@ class Dispatcher:
 
     def send(self, entry: Entry, reason: DispatchReason, *, now_s: float) -> Dispatch:
         """The entry goes to the engine."""
-        request, service_class = entry.request, entry.service_class
-        assert entry.flow is not None
+        request, service_class, flow = entry.request, entry.service_class, entry.flow
+        assert flow is not None
         self._room.leave(entry)
         if entry.class_budget is None:
-            self._reservations.reserve(entry, now_s=now_s)
-        output = _expected_output(entry)
+            self._reservations.reserve(entry, now_s)
+        output = _expected_output(entry, flow)
         entry.counted_tokens = request.prompt_tokens + output
         entry.service_tokens = request.prompt_tokens + self._output_weight * output
-        service_class.queue.charge(entry.flow, entry.service_tokens)
-        service_class.dispatches.add(1.0, now_s=now_s)
+        service_class.queue.charge(flow, entry.service_tokens)
+        service_class.dispatches.add(1.0, now_s)
         service_class.last_dispatch_s = now_s
         self.picker.charge(service_class, requests=1, tokens=entry.counted_tokens, now_s=now_s)
-        self._seats.take(service_class, now_s=now_s)
+        self._seats.take(service_class, now_s)
         entry.tenant.running += 1
         priority = service_class.rank if self._gate.is_open else FIRST_PRIORITY
-        self._gate.enter(entry, now_s=now_s)
+        self._gate.enter(entry, now_s)
         entry.is_dispatched = True
         entry.dispatched_s = now_s
         return Dispatch(
@@ -91,18 +92,17 @@ class Dispatcher:
         assert flow is not None
         self._leave_engine(entry)
         charged = self._reservations.charged_tokens(usage)
-        output = 0 if usage is None else max(usage.output_tokens, 0)
-        self._reservations.settle(entry, charged, now_s=now_s)
+        output = 0 if usage is None or usage.output_tokens < 0 else usage.output_tokens
+        self._reservations.settle(entry, charged, now_s)
         service_class.served_tokens += charged
         entry.tenant.served_tokens += charged
         service_tokens = charged + (self._output_weight - 1.0) * output
-        service_class.queue.charge(
-            flow, service_tokens - entry.service_tokens, settled_tokens=service_tokens
-        )
+        service_class.queue.charge(flow, service_tokens - entry.service_tokens, service_tokens)
         correction = charged - entry.counted_tokens
         self.picker.charge(service_class, requests=0, tokens=correction, now_s=now_s)
         if is_finished and usage is not None:
-            per_answer = output // max(entry.request.answers, 1)
+            answers = entry.request.answers
+            per_answer = output // answers if answers > 1 else output
             entry.home_class.estimate.add(per_answer)
             flow.observe_output(per_answer)
 
@@ -113,11 +113,13 @@ class Dispatcher:
         entry.tenant.running -= 1
 
 
-def _expected_output(entry: Entry) -> float:
+def _expected_output(entry: Entry, flow: Flow) -> float:
     """By the tenant's own recent mean, else what is reserved for it."""
-    flow, request = entry.flow, entry.request
-    assert flow is not None
+    request = entry.request
     reserved = entry.cost_tokens - request.prompt_tokens
     if not flow.answers:
         return reserved
-    return min(flow.mean_output_tokens * request.answers, reserved)
+    expected = flow.mean_output_tokens * request.answers
+    if expected > reserved:
+        expected = reserved
+    return expected

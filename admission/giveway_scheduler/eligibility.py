@@ -31,16 +31,10 @@ class Eligibility:
         self._seats = seats
         self._gate = gate
         self.wake_s = math.inf
-        """When a class that the last look found kept by its own bucket, or by the gate in spite of
-        a claim, may go."""
+        """When a class that was found kept by its own bucket, or by the gate in spite of a claim,
+        may go. The owner makes it infinite when a new look begins."""
 
-    def forget_wake(self) -> None:
-        """A new look begins."""
-        self.wake_s = math.inf
-
-    def heads(
-        self, classes: Sequence[ServiceClass], picker: Picker, *, now_s: float
-    ) -> list[Entry]:
+    def heads(self, classes: Sequence[ServiceClass], picker: Picker, now_s: float) -> list[Entry]:
         """The next entry of each class that may go now, the highest class first."""
         heads: list[Entry] = []
         gate_is_open = self._gate.is_open
@@ -54,20 +48,20 @@ class Eligibility:
                     or (picker.is_owed(service_class) and self._passes_gate(service_class, now_s))
                 )
             ):
-                head = self.head(service_class, now_s=now_s)
+                head = self.head(service_class, now_s)
                 if head is not None:
                     heads.append(head)
         return heads
 
-    def promotable(self, service_class: ServiceClass, *, now_s: float) -> Entry | None:
+    def promotable(self, service_class: ServiceClass, now_s: float) -> Entry | None:
         """The next entry of a boosted class. A boost is a claim against the gate."""
         if not service_class.queue.entries.count or not self._seats.may_take(service_class):
             return None
         if self._gate.is_open or service_class.is_first or self._passes_gate(service_class, now_s):
-            return self.head(service_class, now_s=now_s)
+            return self.head(service_class, now_s)
         return None
 
-    def head(self, service_class: ServiceClass, *, now_s: float) -> Entry | None:
+    def head(self, service_class: ServiceClass, now_s: float) -> Entry | None:
         """The class's next entry whose tenant's and class's limits let it go. None: there is none.
 
         Flows that their tenant's limits keep are put aside until that changes, so that they are
@@ -76,11 +70,7 @@ class Eligibility:
         """
         queue, gate = service_class.queue, self._gate
         while True:
-            entry = queue.head(
-                now_s=now_s,
-                backlog_s=gate.backlog_s,
-                prompt_s_per_token=gate.prompt_s_per_token,
-            )
+            entry = queue.head(now_s, gate.backlog_s, gate.prompt_s_per_token)
             if entry is None:
                 return None
             tenant, flow = entry.tenant, entry.flow
@@ -91,18 +81,17 @@ class Eligibility:
                 continue
             if entry.class_budget is not None:
                 return entry
-            wait_s = 0.0
             if tenant.budget.is_limited:
                 wait_s = tenant.budget.wait_s(entry.cost_tokens, now_s=now_s)
-            if wait_s > 0.0:
-                self._room.hold_until(self._soonest_s(entry, now_s + wait_s), queue, flow)
-                tenant.held[flow] = queue
-                continue
+                if wait_s > 0.0:
+                    self._room.hold_until(self._soonest_s(entry, now_s + wait_s), queue, flow)
+                    tenant.held[flow] = queue
+                    continue
             if service_class.budget.is_limited:
                 wait_s = service_class.budget.wait_s(entry.cost_tokens, now_s=now_s)
-            if wait_s > 0.0:
-                self.wake_s = min(self.wake_s, self._soonest_s(entry, now_s + wait_s))
-                return None
+                if wait_s > 0.0:
+                    self.wake_s = min(self.wake_s, self._soonest_s(entry, now_s + wait_s))
+                    return None
             return entry
 
     def _soonest_s(self, entry: Entry, can_pay_s: float) -> float:

@@ -51,7 +51,6 @@ class Entry:
     def __init__(
         self,
         request: Request,
-        *,
         order: int,
         service_class: ServiceClass,
         tenant: Tenant,

@@ -9,6 +9,7 @@ A request of which no first token can be seen (not streamed) is counted for as l
 needs for the prompts before it and its own, by the settings' estimate.
 """
 
+import math
 from heapq import heappop, heappush
 
 from giveway_scheduler.entries import Entry
@@ -18,10 +19,25 @@ from giveway_scheduler.settings import Concurrency
 class PromptGate:
     """Un-prefilled prompt tokens, and whether the gate is open."""
 
-    __slots__ = ("_releases", "_threshold", "closed_since_s", "prompt_s_per_token", "tokens")
+    __slots__ = (
+        "_releases",
+        "_threshold",
+        "backlog_s",
+        "closed_since_s",
+        "due_s",
+        "is_open",
+        "prompt_s_per_token",
+        "tokens",
+    )
 
     def __init__(self, concurrency: Concurrency) -> None:
         self.tokens = 0
+        self.backlog_s = 0.0
+        """How long the engine will be busy with the prompts that it has."""
+        self.is_open = True
+        """May a class below the first go?"""
+        self.due_s = math.inf
+        """When `release` has something to do. Infinite: never, as things are."""
         self.closed_since_s = 0.0
         """When the gate was last seen to close; means nothing while it is open."""
         self._releases: list[tuple[float, int, Entry]] = []
@@ -33,11 +49,7 @@ class PromptGate:
         """Follow new settings; what is counted stays counted."""
         self._threshold = concurrency.prompt_gate_tokens
         self.prompt_s_per_token = concurrency.prompt_seconds_per_token
-
-    @property
-    def is_open(self) -> bool:
-        """May a class below the first go?"""
-        return self._threshold is None or self.tokens == 0 or self.tokens < self._threshold
+        self._count(0)
 
     @property
     def opens_in_s(self) -> float:
@@ -51,28 +63,25 @@ class PromptGate:
         tokens = self.tokens - entry.unprefilled_tokens
         return self._threshold is None or tokens == 0 or tokens < self._threshold
 
-    @property
-    def backlog_s(self) -> float:
-        """How long the engine will be busy with the prompts that it has."""
-        return self.tokens * self.prompt_s_per_token
-
-    def enter(self, entry: Entry, *, now_s: float) -> None:
+    def enter(self, entry: Entry, now_s: float) -> None:
         """The entry's prompt goes to the engine."""
+        request = entry.request
         was_open = self.is_open
         entry.tokens_ahead = self.tokens
-        entry.unprefilled_tokens = entry.request.prompt_tokens
+        entry.unprefilled_tokens = request.prompt_tokens
         entry.service_class.unprefilled += 1
-        self.tokens += entry.unprefilled_tokens
-        if not entry.request.shows_first_token:
+        self._count(request.prompt_tokens)
+        if not request.shows_first_token:
             entry.release_s = now_s + self.backlog_s
             heappush(self._releases, (entry.release_s, entry.order, entry))
+            self.due_s = self._releases[0][0]
         if was_open and not self.is_open:
             self.closed_since_s = now_s
 
     def leave(self, entry: Entry) -> None:
         """The entry's prompt is done, or will not be done. May be called again."""
         if entry.unprefilled_tokens:
-            self.tokens -= entry.unprefilled_tokens
+            self._count(-entry.unprefilled_tokens)
             entry.unprefilled_tokens = 0
             entry.service_class.unprefilled -= 1
 
@@ -83,7 +92,11 @@ class PromptGate:
             at_s, _, entry = heappop(releases)
             if entry.release_s == at_s:
                 self.leave(entry)
+        self.due_s = releases[0][0] if releases else math.inf
 
-    def next_event_s(self) -> float | None:
-        """When the next estimate is over. None: there is none."""
-        return self._releases[0][0] if self._releases else None
+    def _count(self, tokens: int) -> None:
+        """So many prompt tokens more (below 0: fewer)."""
+        self.tokens += tokens
+        self.backlog_s = self.tokens * self.prompt_s_per_token
+        threshold = self._threshold
+        self.is_open = threshold is None or self.tokens == 0 or self.tokens < threshold

@@ -14,7 +14,7 @@ A source lifts to its own class, and never above its tenant's ceiling. Following
 client may send thousands of requests that wait for each other, and each costs a bounded look.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from giveway_scheduler.entries import Entry
 from giveway_scheduler.requests import Request, RequestKey
@@ -24,6 +24,7 @@ MOST_FOLLOWED = 256
 
 Scope = tuple[str, str, str]
 """("tenant" or "workflow", which, name of the request)."""
+NOBODY: tuple[Entry, ...] = ()
 
 
 class Inheritance:
@@ -35,17 +36,15 @@ class Inheritance:
         self._named: dict[Scope, dict[RequestKey, Entry]] = {}
         self._waiters: dict[Scope, dict[RequestKey, Entry]] = {}
 
-    def join(self, entry: Entry) -> list[Entry]:
+    def join(self, entry: Entry) -> Sequence[Entry]:
         """A request arrives. Returns those whose `lifted_by` changed."""
         request = entry.request
         if not (request.name or request.waits_for):
-            return []
-        for scope in _scopes(request, request.name):
-            self._named.setdefault(scope, {})[entry.key] = entry
+            return NOBODY
+        _put(self._named, _scopes(request, request.name), entry)
         if not (request.waits_for or self._waiters):
-            return []  # the ordinary case: nobody waits for anybody
-        for scope in _scopes(request, request.waits_for):
-            self._waiters.setdefault(scope, {})[entry.key] = entry
+            return NOBODY  # the ordinary case: nobody waits for anybody
+        _put(self._waiters, _scopes(request, request.waits_for), entry)
         entry.lifted_by = self._best_source(entry)
         changed = [] if entry.lifted_by is None else [entry]
         targets = self._downstream(entry)
@@ -58,14 +57,14 @@ class Inheritance:
                     changed.append(target)
         return changed
 
-    def leave(self, entry: Entry) -> list[Entry]:
+    def leave(self, entry: Entry) -> Sequence[Entry]:
         """A request is gone. Returns those whose `lifted_by` changed."""
         request = entry.request
         if not (request.name or request.waits_for):
-            return []
+            return NOBODY
         if not request.waits_for:
             _drop(self._named, _scopes(request, request.name), entry.key)
-            return []
+            return NOBODY
         targets = self._downstream(entry)
         sources = {entry, *self._upstream(entry)} if targets else set()
         _drop(self._named, _scopes(request, request.name), entry.key)
@@ -128,12 +127,13 @@ def _followed(start: Entry, next_of: Callable[[Entry], Iterator[Entry]]) -> list
     return found
 
 
-def _scopes(request: Request, name: str | None) -> Iterator[Scope]:
+def _scopes(request: Request, name: str | None) -> tuple[Scope, ...]:
     """Where the request is known by this name, or looks for one of this name."""
-    if name:
-        yield ("tenant", request.tenant, name)
-        if request.workflow:
-            yield ("workflow", request.workflow, name)
+    if not name:
+        return ()
+    if not request.workflow:
+        return (("tenant", request.tenant, name),)
+    return ("tenant", request.tenant, name), ("workflow", request.workflow, name)
 
 
 def _claim(source: Entry) -> tuple[int, int]:
@@ -147,8 +147,19 @@ def _is_better(source: Entry | None, target: Entry) -> bool:
     return target.lifted_by is None or _claim(source) < _claim(target.lifted_by)
 
 
+def _put(
+    links: dict[Scope, dict[RequestKey, Entry]], scopes: tuple[Scope, ...], entry: Entry
+) -> None:
+    for scope in scopes:
+        entries = links.get(scope)
+        if entries is None:
+            links[scope] = {entry.key: entry}
+        else:
+            entries[entry.key] = entry
+
+
 def _drop(
-    links: dict[Scope, dict[RequestKey, Entry]], scopes: Iterator[Scope], key: RequestKey
+    links: dict[Scope, dict[RequestKey, Entry]], scopes: tuple[Scope, ...], key: RequestKey
 ) -> None:
     for scope in scopes:
         entries = links.get(scope)

@@ -67,8 +67,7 @@ def make_room(
 def _newest_of_larger_tenant(newcomer: Entry) -> Entry | None:
     """The newest entry of the tenant with most entries in the newcomer's class, if that is more."""
     largest, flow = newcomer.service_class.queue.largest_flow, newcomer.flow
-    assert largest is not None
     assert flow is not None
-    if largest is flow or len(largest.entries) <= len(flow.entries):
+    if largest is None or largest is flow or largest.entries.count <= flow.entries.count:
         return None
     return largest.entries.newest

@@ -11,7 +11,6 @@ from giveway_scheduler.classes import ServiceClass
 from giveway_scheduler.entries import Entry
 from giveway_scheduler.requests import TenantName
 from giveway_scheduler.reserving import Reservations
-from giveway_scheduler.settings import OverLimit
 from giveway_scheduler.tenancy import Tenants
 from giveway_scheduler.waiting import WaitingRoom
 
@@ -49,8 +48,8 @@ class Placer:
             had_paid = entry.class_budget is not None
             self._reservations.withdraw(entry, now_s=now_s)
             self._assign(entry, now_s)
-            if had_paid or service_class.settings.over_limit is OverLimit.REJECT:
-                self._reservations.reserve(entry, now_s=now_s)
+            if had_paid or service_class.rejects:
+                self._reservations.reserve(entry, now_s)
             self._room.enter(entry)
             former.release_held()
             self._tenants.rest(former)
@@ -86,7 +85,7 @@ class Placer:
 
     def _assign(self, entry: Entry, now_s: float) -> None:
         entry.service_class, name = _place_of(entry)
-        entry.tenant = self._tenants.get(name, now_s=now_s)
+        entry.tenant = self._tenants.get(name, now_s)
         entry.is_late = False
 
 

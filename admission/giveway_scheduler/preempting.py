@@ -54,8 +54,8 @@ class Preemption:
 
     def __init__(self, *, now_s: float) -> None:
         self.wake_s = math.inf
-        """When somebody whom the last look left alone may be worth stopping, if nothing else
-        happens until then."""
+        """When somebody who was left alone may be worth stopping, if nothing else happens until
+        then. The owner makes it infinite when a new look begins."""
         self._freed = DecayedSum(half_life_s=RATE_HALF_LIFE_S, now_s=now_s)
         self._unanswered: OrderedDict[RequestKey, Entry] = OrderedDict()
         """Batch requests at the engine without a token, in order of dispatch."""
@@ -78,11 +78,7 @@ class Preemption:
     def left(self, entry: Entry, *, now_s: float) -> None:
         """A request left its seat by itself."""
         self._unanswered.pop(entry.key, None)
-        self._freed.add(1.0, now_s=now_s)
-
-    def forget_wake(self) -> None:
-        """A new look begins."""
-        self.wake_s = math.inf
+        self._freed.add(1.0, now_s)
 
     def victim_for(
         self, waiting: ServiceClass, seats: Seats, gate: PromptGate, *, now_s: float

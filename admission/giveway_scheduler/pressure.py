@@ -101,11 +101,11 @@ class Pressure:
             self._next_look_s += LOOK_S
         return True
 
-    def next_event_s(self) -> float | None:
-        """When the pressure may change. None: it is 0 and nothing is in the window."""
+    def next_event_s(self) -> float:
+        """When the pressure may change. Infinite: it is 0 and nothing is in the window."""
         if self.smoothed_ratio or self._counted or self._counts or self._unanswered:
             return self._next_look_s
-        return None
+        return math.inf
 
     def _observe(self, entry: Entry, now_s: float) -> None:
         """The entry has its latency now, if it had none before."""

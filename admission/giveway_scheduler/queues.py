@@ -138,7 +138,8 @@ class ClassQueue:
         self._idle_service = 0.0
         """The same, if that flow was forgotten."""
         self._by_size: dict[int, dict[Flow, None]] = {}
-        """Flows by their number of entries, so that the largest is found at once."""
+        """Flows with more than one entry by how many they have, so that the largest is found at
+        once."""
         self._largest = 0
 
     def __len__(self) -> int:
@@ -156,7 +157,7 @@ class ClassQueue:
 
     @property
     def largest_flow(self) -> Flow | None:
-        """A flow with the most entries. None: nothing waits."""
+        """A flow with the most entries. None: none has more than one."""
         return next(iter(self._by_size[self._largest])) if self._largest else None
 
     def flow_of(self, tenant: Tenant) -> Flow:
@@ -169,12 +170,11 @@ class ClassQueue:
     def insert(self, entry: Entry) -> None:
         """Let the entry wait at the place that its arrival gives it."""
         flow = entry.flow = self.flow_of(entry.tenant)
-        was_empty = not flow.entries.count
-        if was_empty:
+        before = flow.entries.count
+        if not before:
             self._lift(flow)
         self.entries.add(entry)
         flow.entries.add(entry)
-        self._resize(flow, flow.entries.count - 1)
         self.bytes += entry.request.size_bytes
         self.tokens += entry.cost_tokens
         had_prompts = True
@@ -183,12 +183,16 @@ class ClassQueue:
             self._enter_stage(flow, entry)
         else:
             entry.is_late = False
+        if not before:
+            self._make_ready(flow)
+            return
+        self._resize(flow, before)
         is_oldest = flow.entries.oldest is entry
         if flow.is_held:
             is_next = flow.prompts[0][2] is entry if flow.prompts else is_oldest
             if is_next:
                 self.release(flow)  # what held it need not hold the new head
-        elif was_empty or not had_prompts or is_oldest:
+        elif not had_prompts or is_oldest:
             self._make_ready(flow)
 
     def remove(self, entry: Entry) -> None:
@@ -197,22 +201,24 @@ class ClassQueue:
         assert flow is not None
         self.entries.remove(entry)
         flow.entries.remove(entry)
-        self._resize(flow, flow.entries.count + 1)
         self.bytes -= entry.request.size_bytes
         self.tokens -= entry.cost_tokens
-        most = 2 * flow.entries.count + SLACK
-        if len(flow.prompts) > most or len(flow.late) > most:
-            self._enter_stages(flow)
-        if not flow.entries.count:
+        left = flow.entries.count
+        if not left:
             flow.stamp = 0
+            flow.is_held = False
             flow.prompts.clear()
             flow.late.clear()
             self._last = flow
-            flow.is_held = False
-        elif flow.is_held or self.order is Order.ARRIVAL:
+            return
+        self._resize(flow, left + 1)
+        most = 2 * left + SLACK
+        if len(flow.prompts) > most or len(flow.late) > most:
+            self._enter_stages(flow)
+        if flow.is_held or self.order is Order.ARRIVAL:
             self.release(flow)
 
-    def head(self, *, now_s: float, backlog_s: float, prompt_s_per_token: float) -> Entry | None:
+    def head(self, now_s: float, backlog_s: float, prompt_s_per_token: float) -> Entry | None:
         """The next entry, of the flows that are not held. None: there is none.
 
         `backlog_s` is how long the engine will be busy with prompts that it has already.
@@ -240,13 +246,14 @@ class ClassQueue:
         prompt_s = entry.request.prompt_tokens * prompt_s_per_token
         return entry.offered_s + self.target_s - backlog_s - prompt_s
 
-    def charge(self, flow: Flow, service_tokens: float, *, settled_tokens: float = 0.0) -> None:
+    def charge(self, flow: Flow, service_tokens: float, settled_tokens: float = 0.0) -> None:
         """Add to the tenant's service (below 0: take back), and put the flow at its new place.
 
         `settled_tokens` of an ended request are certain, the rest is an estimate.
         """
-        flow.service += service_tokens / flow.tenant.weight
-        flow.settled += settled_tokens / flow.tenant.weight
+        weight = flow.tenant.weight
+        flow.service += service_tokens / weight
+        flow.settled += settled_tokens / weight
         if flow.stamp and self.order is not Order.ARRIVAL:
             self._make_ready(flow)
 
@@ -352,17 +359,17 @@ class ClassQueue:
         heappush(ready, (stage, service, oldest.order, self._stamp, flow))
 
     def _resize(self, flow: Flow, before: int) -> None:
-        """Move the flow between the groups of equal size."""
+        """Move the flow between the groups of equal size; alone, an entry is in none."""
         after = flow.entries.count
         by_size = self._by_size
-        if before:
+        if before > 1:
             group = by_size[before]
             del group[flow]
             if not group:
                 del by_size[before]
                 if before == self._largest:
-                    self._largest = after
-        if after:
+                    self._largest = after if after > 1 else 0
+        if after > 1:
             group_after = by_size.get(after)
             if group_after is None:
                 by_size[after] = {flow: None}
@@ -373,8 +380,8 @@ class ClassQueue:
 
 
 def _waits_late(entry: Entry, flow: Flow) -> bool:
-    return entry.flow is flow and entry.key in flow.entries and entry.is_late
+    return entry.flow is flow and entry.is_waiting and entry.is_late
 
 
 def _waits_on_time(entry: Entry, flow: Flow) -> bool:
-    return entry.flow is flow and entry.key in flow.entries and not entry.is_late
+    return entry.flow is flow and entry.is_waiting and not entry.is_late

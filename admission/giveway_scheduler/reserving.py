@@ -42,15 +42,19 @@ class Reservations:
         self._largest_output_tokens = settings.largest_output_estimate_tokens
         self._cached_ratio = settings.cached_token_ratio
 
-    def cost_tokens(self, request: Request, *, per_answer_tokens: int) -> int:
+    def cost_tokens(self, request: Request, per_answer_tokens: int) -> int:
         """Tokens to reserve. `per_answer_tokens` stands in where the client gave no bound."""
         output = request.maximum_output_tokens
         if output is None:
             output = per_answer_tokens * request.answers
-        return request.prompt_tokens + min(output, self._largest_output_tokens)
+        if output > self._largest_output_tokens:
+            output = self._largest_output_tokens
+        return request.prompt_tokens + output
 
-    def shortage(self, entry: Entry, *, now_s: float) -> tuple[RejectReason, float] | None:
+    def shortage(self, entry: Entry, now_s: float) -> tuple[RejectReason, float] | None:
         """What the entry lacks for longest, and for how many seconds. None: it can pay it all."""
+        if not (entry.service_class.budget.is_limited or entry.tenant.budget.is_limited):
+            return None
         reason: RejectReason | None = None
         longest_s = 0.0
         for budget, lacks_permit, lacks_tokens in (
@@ -71,15 +75,15 @@ class Reservations:
                     reason, longest_s = lacks_tokens, wait_s
         return None if reason is None else (reason, longest_s)
 
-    def reserve(self, entry: Entry, *, now_s: float) -> None:
+    def reserve(self, entry: Entry, now_s: float) -> None:
         """Let the entry pay; what is lacking becomes debt."""
         tokens = entry.cost_tokens
-        entry.class_budget = entry.service_class.budget
-        entry.tenant_budget = entry.tenant.budget
-        if entry.class_budget.is_limited:
-            entry.class_budget.take(tokens=tokens, now_s=now_s)
-        if entry.tenant_budget.is_limited:
-            entry.tenant_budget.take(tokens=tokens, now_s=now_s)
+        of_class = entry.class_budget = entry.service_class.budget
+        of_tenant = entry.tenant_budget = entry.tenant.budget
+        if of_class.is_limited:
+            of_class.take(tokens=tokens, now_s=now_s)
+        if of_tenant.is_limited:
+            of_tenant.take(tokens=tokens, now_s=now_s)
         self._reserved += tokens
         self._held += tokens
 
@@ -98,20 +102,25 @@ class Reservations:
         """What a request that used this much is charged. None: nothing."""
         if usage is None:
             return 0.0
-        charged = float(max(usage.prompt_tokens, 0))
+        charged = 0.0
+        if usage.prompt_tokens > 0:
+            charged += usage.prompt_tokens
         if usage.cached_tokens > 0:
             charged -= min(usage.cached_tokens, charged) * (1.0 - self._cached_ratio)
-        return charged + max(usage.output_tokens, 0)
+        if usage.output_tokens > 0:
+            charged += usage.output_tokens
+        return charged
 
-    def settle(self, entry: Entry, charged_tokens: float, *, now_s: float) -> None:
+    def settle(self, entry: Entry, charged_tokens: float, now_s: float) -> None:
         """Put what was really used in the place of the reservation."""
-        if entry.class_budget is None or entry.tenant_budget is None:
+        of_class, of_tenant = entry.class_budget, entry.tenant_budget
+        if of_class is None or of_tenant is None:
             return
         left = entry.cost_tokens - charged_tokens
-        if entry.class_budget.is_limited:
-            entry.class_budget.put_back(tokens=left, now_s=now_s)
-        if entry.tenant_budget.is_limited:
-            entry.tenant_budget.put_back(tokens=left, now_s=now_s)
+        if of_class.is_limited:
+            of_class.put_back(tokens=left, now_s=now_s)
+        if of_tenant.is_limited:
+            of_tenant.put_back(tokens=left, now_s=now_s)
         entry.class_budget = entry.tenant_budget = None
         self._held -= entry.cost_tokens
         self._charged += charged_tokens

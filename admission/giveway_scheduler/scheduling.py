@@ -41,8 +41,8 @@ from giveway_scheduler.requests import Request, RequestKey, TenantName, Usage
 from giveway_scheduler.reserving import Reservations
 from giveway_scheduler.retrying import LONGEST_RETRY_S, retry_after_s
 from giveway_scheduler.seats import Seats
-from giveway_scheduler.settings import OverLimit, Settings
 from giveway_scheduler.settings import Preemption as PreemptionSetting
+from giveway_scheduler.settings import Settings
 from giveway_scheduler.starving import StarvationMonitor
 from giveway_scheduler.statistics import Quota, Statistics
 from giveway_scheduler.tenancy import Tenant, Tenants
@@ -130,8 +130,8 @@ class Scheduler:
         relatives = self._inheritance.join(entry)
         if entry.lifted_by is not None:
             self._placer.put(entry, now_s=now_s)
-        if entry.service_class.settings.over_limit is OverLimit.REJECT:
-            shortage = self._reservations.shortage(entry, now_s=now_s)
+        if entry.service_class.rejects:
+            shortage = self._reservations.shortage(entry, now_s)
             if shortage is not None:
                 reason, wait_s = shortage
                 self._placer.move(self._inheritance.leave(entry), now_s=now_s)
@@ -139,16 +139,16 @@ class Scheduler:
                 hint_s = LONGEST_RETRY_S if math.isinf(wait_s) else wait_s
                 decisions.append(Reject(request=request, reason=reason, retry_after_s=hint_s))
                 return self._fill(decisions)
-            self._reservations.reserve(entry, now_s=now_s)
+            self._reservations.reserve(entry, now_s)
         self._entries[request.key] = entry
         self._room.enter(entry)
         if relatives:
             self._placer.move(relatives, now_s=now_s)
         self._picker.arrived(entry, now_s=now_s)
-        self._fill(decisions, newcomer=entry)
+        answer = self._fill(decisions, entry)
         if entry.is_waiting and self._keep_in_bounds(entry, decisions):
-            self._fill(decisions, newcomer=entry)  # who left may have kept another from going
-        return tuple(decisions)
+            return self._fill(decisions, entry)  # who left may have kept another from going
+        return answer
 
     def first_token(self, key: RequestKey, *, now_s: float) -> tuple[Decision, ...]:
         """The engine has prefilled the request: its prompt no longer counts for the gate."""
@@ -202,17 +202,16 @@ class Scheduler:
         """When `advance` has something to do at the latest. None: only after another call."""
         if not self._room.count:
             return None
-        soonest_s = min(self._eligibility.wake_s, self._preemption.wake_s)
-        for event_s in (
+        soonest_s = min(
+            self._eligibility.wake_s,
+            self._preemption.wake_s,
+            self._gate.due_s,
+            self._seats.due_s,
             self._room.next_event_s(),
-            self._gate.next_event_s(),
-            self._seats.next_event_s(),
             self._picker.next_event_s(),
-            self._starvation.next_event_s(self._classes, now_s=self._now_s),
-        ):
-            if event_s is not None and event_s < soonest_s:
-                soonest_s = event_s
-        return None if math.isinf(soonest_s) else soonest_s
+            self._starvation.next_event_s(self._now_s),
+        )
+        return None if soonest_s == math.inf else soonest_s
 
     def statistics(self, *, now_s: float) -> Statistics:
         """The state after the last call; ages and bucket levels as of `now_s`."""
@@ -248,8 +247,10 @@ class Scheduler:
             raise ValueError(f"time goes backwards: {now_s} after {self._now_s}")
         self._now_s = now_s
         decisions: list[Decision] = []
-        self._gate.release(now_s)
-        self._seats.grow(now_s)
+        if self._gate.due_s <= now_s:
+            self._gate.release(now_s)
+        if self._seats.due_s <= now_s:
+            self._seats.grow(now_s)
         if self._picker.advance(now_s=now_s):
             self._follow_pressure()
         if self._room.count:
@@ -270,29 +271,22 @@ class Scheduler:
             decisions.append(Expire(request=entry.request, waited_s=now_s - entry.offered_s))
 
     def _has_head(self, service_class: ServiceClass) -> bool:
-        return self._eligibility.head(service_class, now_s=self._now_s) is not None
+        return self._eligibility.head(service_class, self._now_s) is not None
 
     # Arriving
 
     def _admit(self, request: Request) -> Entry:
         """The entry of a newcomer, in no queue yet."""
-        rank, lowest = request.rank, len(self._classes) - 1
-        if not 0 <= rank <= lowest:
-            rank = min(max(rank, 0), lowest)  # the shell's policy may be a moment older than ours
-        service_class = self._classes[rank]
+        rank, classes, now_s = request.rank, self._classes, self._now_s
+        if not 0 <= rank < len(classes):  # the shell's policy may be a moment older than ours
+            rank = min(max(rank, 0), len(classes) - 1)
+        service_class = classes[rank]
         self._offered += 1
-        entry = Entry(
-            request,
-            order=self._offered,
-            service_class=service_class,
-            tenant=self._tenants.get(request.tenant, now_s=self._now_s),
-            now_s=self._now_s,
-        )
+        tenant = self._tenants.get(request.tenant, now_s)
+        entry = Entry(request, self._offered, service_class, tenant, now_s)
         if request.ceiling_rank > rank:
-            entry.lift_class = self._classes[min(request.ceiling_rank, lowest)]
-        entry.cost_tokens = self._reservations.cost_tokens(
-            request, per_answer_tokens=service_class.estimate.tokens
-        )
+            entry.lift_class = classes[min(request.ceiling_rank, len(classes) - 1)]
+        entry.cost_tokens = self._reservations.cost_tokens(request, service_class.estimate.tokens)
         entry.deadline_s = deadline_s(entry)
         return entry
 
@@ -329,27 +323,23 @@ class Scheduler:
         self, decisions: list[Decision], newcomer: Entry | None = None
     ) -> tuple[Decision, ...]:
         """Dispatch as long as a request may go. Every call ends with it."""
-        self._forget_wakes()
-        if self._engine_available:
-            while self._room.count and (
-                self._promote(decisions)
+        eligibility, preemption = self._eligibility, self._preemption
+        while self._room.count:
+            eligibility.wake_s = preemption.wake_s = math.inf
+            if not self._engine_available or not (
+                (self._starvation.boosted is not None and self._promote(decisions))
                 or self._pick(decisions, newcomer)
                 or (self._aborts and self._preempt(decisions))
             ):
-                self._forget_wakes()
+                break
         return tuple(decisions)
-
-    def _forget_wakes(self) -> None:
-        """A new look at who may go begins."""
-        self._eligibility.forget_wake()
-        self._preemption.forget_wake()
 
     def _promote(self, decisions: list[Decision]) -> bool:
         """Let a request of the boosted class overtake, if one is due."""
         boosted, now_s = self._starvation.boosted, self._now_s
         if boosted is None or not self._starvation.may_promote(now_s):
             return False
-        entry = self._eligibility.promotable(boosted, now_s=now_s)
+        entry = self._eligibility.promotable(boosted, now_s)
         if entry is None:
             return False
         self._starvation.promote(now_s)
@@ -361,7 +351,7 @@ class Scheduler:
         if self._seats.running >= self._seats.limit:
             return False
         now_s = self._now_s
-        heads = self._eligibility.heads(self._classes, self._picker, now_s=now_s)
+        heads = self._eligibility.heads(self._classes, self._picker, now_s)
         if not heads:
             return False
         entry = self._picker.choose(heads, now_s=now_s)
@@ -375,7 +365,7 @@ class Scheduler:
         for service_class in self._classes:
             if service_class.is_batch or not service_class.queue.entries.count:
                 continue
-            head = self._eligibility.head(service_class, now_s=now_s)
+            head = self._eligibility.head(service_class, now_s)
             if head is None:
                 continue
             victim = self._preemption.victim_for(

@@ -43,6 +43,7 @@ class Seats:
         "_reached_s",
         "batch_limit",
         "batch_running",
+        "due_s",
         "limit",
         "lower_limit",
         "lower_running",
@@ -54,6 +55,8 @@ class Seats:
         self._changed_s = now_s
         self._reached_s: float | None = None
         """Since when a lowered limit has been known to be too low. None: it was not reached."""
+        self.due_s = math.inf
+        """When `grow` has something to do. Infinite: never, as things are."""
         self.limit = concurrency.seats
         """Seats of everybody together."""
         self.lower_limit = max(1, concurrency.seats - concurrency.reserved_seats)
@@ -69,7 +72,7 @@ class Seats:
         if service_class.is_first:
             return self.limit
         limit = self.lower_limit
-        return min(limit, self.batch_limit) if service_class.is_batch else limit
+        return min(limit, self.batch_limit) if service_class.gives_way else limit
 
     def may_take(self, service_class: ServiceClass) -> bool:
         """Is there a seat for one more request of this class?"""
@@ -79,7 +82,7 @@ class Seats:
             return True
         if self.lower_running >= self.lower_limit:
             return False
-        return not service_class.is_batch or self.batch_running < self.batch_limit
+        return not service_class.gives_way or self.batch_running < self.batch_limit
 
     def may_take_after(self, service_class: ServiceClass, leaving: ServiceClass) -> bool:
         """Would there be one if a request of the class `leaving` left its seat?"""
@@ -90,19 +93,19 @@ class Seats:
         lower_running = self.lower_running - (not leaving.is_first)
         if lower_running >= self.lower_limit:
             return False
-        batch_running = self.batch_running - (leaving.is_batch and not leaving.is_first)
-        return not service_class.is_batch or batch_running < self.batch_limit
+        batch_running = self.batch_running - leaving.gives_way
+        return not service_class.gives_way or batch_running < self.batch_limit
 
-    def take(self, service_class: ServiceClass, *, now_s: float) -> None:
+    def take(self, service_class: ServiceClass, now_s: float) -> None:
         """A request of this class takes a seat."""
         service_class.running += 1
         self.running += 1
         if not service_class.is_first:
             self.lower_running += 1
-            if service_class.is_batch:
+            if service_class.gives_way:
                 self.batch_running += 1
         if self.running >= self.limit and self._reached_s is None:
-            self._reached_s = now_s
+            self._reach(now_s)
 
     def give_back(self, service_class: ServiceClass) -> None:
         """A request of this class leaves its seat."""
@@ -110,7 +113,7 @@ class Seats:
         self.running -= 1
         if not service_class.is_first:
             self.lower_running -= 1
-            if service_class.is_batch:
+            if service_class.gives_way:
                 self.batch_running -= 1
 
     def report_preemptions(self, count: int, *, now_s: float) -> None:
@@ -124,20 +127,15 @@ class Seats:
         least = math.ceil(self._concurrency.seats * LEAST_SHARE)
         self._set_limit(max(least, int(in_use * DECREASE_RATIO)))
         self._changed_s = now_s
-        self._reached_s = now_s if self.running >= self.limit else None
+        self._reach(now_s if self.running >= self.limit else None)
 
     def grow(self, now_s: float) -> None:
         """Let a lowered limit grow, if it was used, by a seat for each interval."""
-        while (grows_s := self.next_event_s()) is not None and grows_s <= now_s:
+        while self.due_s <= now_s:
+            grows_s = self.due_s
             self._set_limit(self.limit + 1)
             self._changed_s = grows_s
-            self._reached_s = grows_s if self.running >= self.limit else None
-
-    def next_event_s(self) -> float | None:
-        """When the limit will grow. None: it will not, as things are."""
-        if self._reached_s is None or self.limit >= self._concurrency.seats:
-            return None
-        return self._reached_s + INCREASE_INTERVAL_S
+            self._reach(grows_s if self.running >= self.limit else None)
 
     def configure(self, concurrency: Concurrency, classes: tuple[ServiceClass, ...]) -> None:
         """Follow new settings, and count anew by the classes' new ranks and kinds.
@@ -150,9 +148,14 @@ class Seats:
         self._set_limit(max(1, concurrency.seats - lowered_by) if keeps else concurrency.seats)
         self.running = sum(each.running for each in classes)
         self.lower_running = sum(each.running for each in classes if not each.is_first)
-        self.batch_running = sum(
-            each.running for each in classes if each.is_batch and not each.is_first
-        )
+        self.batch_running = sum(each.running for each in classes if each.gives_way)
+        self._reach(self._reached_s)
+
+    def _reach(self, at_s: float | None) -> None:
+        """The limit is reached since then. None: it is not."""
+        self._reached_s = at_s
+        grows = at_s is not None and self.limit < self._concurrency.seats
+        self.due_s = at_s + INCREASE_INTERVAL_S if at_s is not None and grows else math.inf
 
     def _set_limit(self, limit: int) -> None:
         self.limit = limit

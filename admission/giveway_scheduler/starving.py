@@ -90,24 +90,20 @@ class StarvationMonitor:
         """A request of the boosted class overtakes."""
         self._promotions.take(1.0, now_s=now_s)
 
-    def next_event_s(self, classes: Sequence[ServiceClass], *, now_s: float) -> float | None:
-        """When a boost may begin, or allow its next promotion. None: not as things are."""
+    def next_event_s(self, now_s: float) -> float:
+        """When a boost may begin, or allow its next promotion, while anything waits. Infinite:
+        never."""
         settings = self._settings
         if settings is None:
-            return None
+            return math.inf
+        event_s = self._next_check_s
+        if event_s <= now_s:  # nothing waited, so that nobody looked
+            event_s += (math.floor((now_s - event_s) / settings.check_s) + 1) * settings.check_s
         if self.boosted is not None:
             wait_s = self._promotions.wait_s(1.0, now_s=now_s)
-            end_s = max(self._next_check_s, now_s)
-            return min(end_s, now_s + wait_s) if wait_s > 0.0 else end_s
-        oldest = [each.queue.oldest for each in classes]
-        starved_s = min(
-            (entry.offered_s + settings.threshold_s for entry in oldest if entry is not None),
-            default=math.inf,
-        )
-        if math.isinf(starved_s):
-            return None
-        checks = math.ceil((starved_s - self._next_check_s) / settings.check_s)
-        return self._next_check_s + max(0, checks) * settings.check_s
+            if 0.0 < wait_s < event_s - now_s:
+                event_s = now_s + wait_s
+        return event_s
 
     def _end(self, now_s: float) -> None:
         if self.boosted is not None and now_s >= self._until_s:

@@ -87,7 +87,7 @@ class Tenants:
         """The tenant. None: nothing is known of it."""
         return self._tenants.get(name)
 
-    def get(self, name: TenantName, *, now_s: float) -> Tenant:
+    def get(self, name: TenantName, now_s: float) -> Tenant:
         """The tenant, made if it is not known."""
         tenant = self._tenants.get(name)
         if tenant is None:
@@ -103,11 +103,15 @@ class Tenants:
         """The tenant has one request less; remember it among the idle if that was the last."""
         if tenant.queued or tenant.running or tenant.is_named:
             return
-        if self._tenants.get(tenant.name) is not tenant:
+        name = tenant.name
+        if self._tenants.get(name) is not tenant:
             return  # forgotten meanwhile
-        self._idle[tenant.name] = tenant
-        self._idle.move_to_end(tenant.name)
-        self._trim()
+        if name in self._idle:
+            self._idle.move_to_end(name)
+        else:
+            self._idle[name] = tenant
+        if len(self._idle) > self._settings.idle_tenants:
+            self._trim()
 
     def configure(self, settings: Settings, *, now_s: float) -> None:
         """Follow new settings."""

@@ -56,7 +56,7 @@ class WaitingRoom:
     def next_expired(self, now_s: float) -> Entry | None:
         """An entry whose time to live is over, longest over first. None: there is none."""
         deadlines = self._deadlines
-        while deadlines and (deadlines[0][0] <= now_s or not _is_due_later(deadlines[0])):
+        while deadlines and deadlines[0][0] <= now_s:
             item = heappop(deadlines)
             if _is_due_later(item):
                 return item[2]
@@ -93,17 +93,17 @@ class WaitingRoom:
             if _is_held_until(item):
                 item[2].release(item[3])
 
-    def next_event_s(self) -> float | None:
-        """When the next entry expires or the next alarm rings. None: neither will."""
-        alarms = self._alarms
-        while alarms and not _is_held_until(alarms[0]):
-            heappop(alarms)
-        deadlines = self._deadlines
+    def next_event_s(self) -> float:
+        """When the next entry expires or the next alarm rings. Infinite: neither will."""
+        alarms, deadlines = self._alarms, self._deadlines
         while deadlines and not _is_due_later(deadlines[0]):
             heappop(deadlines)
-        if alarms and (not deadlines or alarms[0][0] < deadlines[0][0]):
-            return alarms[0][0]
-        return deadlines[0][0] if deadlines else None
+        event_s = deadlines[0][0] if deadlines else math.inf
+        while alarms and not _is_held_until(alarms[0]):
+            heappop(alarms)
+        if alarms and alarms[0][0] < event_s:
+            event_s = alarms[0][0]
+        return event_s
 
 
 def deadline_s(entry: Entry) -> float:

@@ -56,7 +56,7 @@ class InteractiveFirst(Picker):
     def advance(self, *, now_s: float) -> bool:
         return self._pressure.advance(now_s=now_s)
 
-    def next_event_s(self) -> float | None:
+    def next_event_s(self) -> float:
         return self._pressure.next_event_s()
 
     @property

@@ -6,6 +6,7 @@ that could not go, is work-conserving whatever it answers (H7), and costs the sa
 wait.
 """
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,9 +76,9 @@ class Picker(Protocol):
         """Let time pass; True if `batch_limit` may have changed."""
         return False
 
-    def next_event_s(self) -> float | None:
-        """When `advance` may change something for those that wait. None: never by itself."""
-        return None
+    def next_event_s(self) -> float:
+        """When `advance` may change something for those that wait. Infinite: never by itself."""
+        return math.inf
 
     @property
     def pressure_ratio(self) -> float:

@@ -40,7 +40,7 @@ class SLOAware(Picker):
         self._floor_ratio = settings.batch_token_floor_ratio
         self._batch_share.half_life_s = settings.batch_token_floor_half_life_s
         self._between.configure(each for each in classes if _is_between(each))
-        self._batch.configure(each for each in classes if _is_floored(each))
+        self._batch.configure(each for each in classes if each.gives_way)
 
     def order_of(self, service_class: ServiceClass) -> Order:
         if _is_between(service_class) and service_class.settings.first_token_target_s is not None:
@@ -49,8 +49,11 @@ class SLOAware(Picker):
 
     def choose(self, heads: Sequence[Entry], *, now_s: float) -> Entry:  # noqa: ARG002 - no ageing
         first = heads[0]
-        batch = [head for head in heads if _is_floored(head.service_class)]
-        if batch and self._batch_share.is_below(self._floor_ratio):
+        is_owed = self._batch_share.is_below(self._floor_ratio)
+        if first.service_class.is_first and not is_owed:
+            return first
+        batch = [head for head in heads if head.service_class.gives_way]
+        if batch and is_owed:
             return self._batch.least_served(batch)
         if first.service_class.is_first:
             return first
@@ -68,25 +71,21 @@ class SLOAware(Picker):
         tokens: float,
         now_s: float,
     ) -> None:
-        is_batch = _is_floored(service_class)
-        self._batch_share.add(tokens, is_part=is_batch, now_s=now_s)
+        is_batch = service_class.gives_way
+        self._batch_share.add(tokens, is_batch, now_s)
         if is_batch:
             self._batch.charge(service_class, requests=requests, tokens=tokens)
-        else:
+        elif not service_class.is_first:
             self._between.charge(service_class, requests=requests, tokens=tokens)
 
     def is_owed(self, service_class: ServiceClass) -> bool:
-        return _is_floored(service_class) and self._batch_share.is_below(self._floor_ratio)
+        return service_class.gives_way and self._batch_share.is_below(self._floor_ratio)
 
     def keeps_share(self, service_class: ServiceClass) -> bool:
-        if not _is_floored(service_class) or self._floor_ratio <= 0.0:
+        if not service_class.gives_way or self._floor_ratio <= 0.0:
             return False
         return not self._batch_share.is_below(self._floor_ratio)
 
 
 def _is_between(service_class: ServiceClass) -> bool:
     return not (service_class.is_first or service_class.is_batch)
-
-
-def _is_floored(service_class: ServiceClass) -> bool:
-    return service_class.is_batch and not service_class.is_first
