@@ -4,6 +4,8 @@ BIN := .venv/bin
 UPSTREAM ?=
 MODEL ?=
 OPTIONS ?=
+# How long `make fuzz` works on each of the two sides.
+FUZZ_SECONDS ?= 600
 # Two workers by default: the tests start engines and proxies of their own beside them.
 WORKERS ?= 2
 
@@ -63,6 +65,16 @@ bench: .venv/test-ready ## Compare giveway's speed with other proxies, side by s
 bench-rivals: ## Get the proxies that make bench compares with, outside of this folder (about 2 minutes, 1.2 GB)
 	@PYTHON="$(PYTHON)" bash benchmarks/get_rivals.sh
 
+.venv/fuzz-ready: .venv/test-ready
+	@echo "installing the fuzzer into .venv"
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt --group fuzz
+	@touch $@
+
+.PHONY: fuzz
+fuzz: .venv/fuzz-ready ## Fuzz how requests and answers are read, ten minutes each (FUZZ_SECONDS=600)
+	$(BIN)/python -m tests.fuzz.fuzzing request $(FUZZ_SECONDS)
+	$(BIN)/python -m tests.fuzz.fuzzing answer $(FUZZ_SECONDS)
+
 .PHONY: format
 format: .venv/test-ready ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix .
@@ -70,4 +82,4 @@ format: .venv/test-ready ## Format and fix what can be fixed
 
 .PHONY: clean
 clean: ## Remove the environment and all caches
-	rm -rf .venv .run .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	rm -rf .venv .run .fuzz .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

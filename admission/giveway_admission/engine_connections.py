@@ -229,6 +229,8 @@ class EngineConnection(asyncio.Protocol):
             parts.clear()
         else:
             body = b""
+        if self._complete:
+            data = _without_blank_rest(data, body, self._framing)
         sink.pass_on(data, body, now_s, complete=self._complete)
         if self._complete and self._receiver is receiver:
             self._end(receiver)
@@ -344,3 +346,12 @@ class EngineConnection(asyncio.Protocol):
             self._silence.set_at(heard_until_s)
         else:
             self._fail(EngineFault.SILENT)
+
+
+def _without_blank_rest(data: bytes, body: bytes, framing: Framing) -> bytes:
+    """The last piece of an answer without line ends behind it, which the parser skips: to a client
+    they would come before its next answer."""
+    if framing is Framing.LENGTH:
+        return body
+    end = len(data.rstrip(b"\r\n"))
+    return data[: end + 4] if end else data  # what is before them ends with two line ends

@@ -8,7 +8,7 @@ import pytest
 
 from tests.admission.data_plane import CHAT, LOCAL, is_empty, posted, running
 from tests.support.policies import policy
-from tests.support.raw_client import ClosedError, RawClient, ask, chat_body
+from tests.support.raw_client import ClosedError, RawClient, ask, chat_body, request
 from tests.support.scripted_engine import (
     Exchange,
     ScriptedEngine,
@@ -109,6 +109,29 @@ async def test_what_comes_behind_an_answer_is_not_passed_on(tmp_path: Path, extr
         await is_empty(server)
         engine.script = chatting()
         assert (await ask(server.data_url, CHAT, chat_body())).status == 200
+
+
+@pytest.mark.parametrize("chunked_body", [False, True], ids=["length", "chunked"])
+async def test_line_ends_behind_an_answer_are_not_passed_on(
+    tmp_path: Path, *, chunked_body: bool
+) -> None:
+    """The parser skips them; to the client they would begin its next answer."""
+    whole = chat_answer()
+    if chunked_body:
+        head, _, body = whole.partition(b"\r\n\r\n")
+        lines = [line for line in head.split(b"\r\n") if not line.startswith(b"content-length")]
+        lines.append(b"Transfer-Encoding: chunked")
+        whole = b"\r\n".join(lines) + b"\r\n\r\n" + chunked([body])
+    async with (
+        ScriptedEngine(answering(whole + b"\r\n\n")) as engine,
+        running(engine.url, tmp_path) as server,
+    ):
+        async with await posted(server.data_url) as client:
+            assert (await client.answer()).status == 200
+            engine.script = answering(chat_answer())
+            await client.send(request("POST", CHAT, body=chat_body()))
+            assert (await client.reader.read(9)) == b"HTTP/1.1 "
+        await is_empty(server)
 
 
 @pytest.mark.parametrize(
