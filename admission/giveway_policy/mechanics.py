@@ -248,7 +248,7 @@ class AntiStarvation(Model):
         "objectives of the highest class.",
     )
     check_seconds: int = Field(
-        default=10, ge=1, le=3600, description="How often is looked for starving classes."
+        default=10, ge=1, le=3600, description="How often starving classes are looked for."
     )
     promotions_per_second: int = Field(
         default=1,

@@ -83,9 +83,9 @@ class Objective(Model):
     indicator: Indicator = Field(
         description=(
             "What is measured, per request of the class, at the proxy. TimeToFirstToken: from "
-            "arrival to the first token out. InterTokenLatency: a gap between two tokens. "
-            "RequestDuration: from arrival to the end. QueueWait: from arrival to dispatch. "
-            "ErrorRate: whether it failed."
+            "arrival to the first token out, of streamed answers. InterTokenLatency: a gap between "
+            "two tokens of a stream. RequestDuration: from arrival to the end, of completed "
+            "requests. QueueWait: from arrival to dispatch. ErrorRate: whether it failed."
         )
     )
     threshold_milliseconds: int | None = Field(
@@ -120,8 +120,11 @@ class ServiceClass(Model):
         default=1,
         ge=0,
         le=1_000_000,
-        description="Share of the engine under overload, relative to the other classes that have "
-        "work. With 0 the class is served only when no other class has work, or by its boost.",
+        description="Share under overload, relative to the other classes that have work. "
+        "WeightedRandom and DeficitRoundRobin share by it among all classes; SLOAware only among "
+        "those between the highest and batch, and among the Batch ones; DynamicAging and "
+        "InteractiveFirst not at all. With 0 a class that shares is served only when no other one "
+        "contends, or by its boost.",
     )
     limits: Limits = Field(
         default_factory=Limits, description="What all requests of the class together may use."

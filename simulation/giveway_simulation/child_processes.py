@@ -78,7 +78,7 @@ class Child:
             start_new_session=True,
             preexec_fn=_die_with(os.getpid()),
             limit=_LONGEST_LINE_BYTES,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env=_environment(),
         )
         assert process.stdout is not None
         assert process.stderr is not None
@@ -169,3 +169,9 @@ class _die_with:  # noqa: N801 - reads as the call that it is
         self._library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != self._parent:
             os._exit(1)
+
+
+def _environment() -> dict[str, str]:
+    """Without the settings of somebody's own `giveway serve`: a child has what its flags say."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIVEWAY_")}
+    return {**kept, "PYTHONUNBUFFERED": "1"}

@@ -44,6 +44,19 @@ async def test_a_child_is_ready_when_it_says_so_and_gone_afterwards() -> None:
 
 
 @pytest.mark.slow
+async def test_a_child_has_none_of_the_settings_of_its_parents_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever has set GIVEWAY_POLICY for a proxy of their own sees the demonstration's policy."""
+    monkeypatch.setenv("GIVEWAY_POLICY", "somebodys.yaml")
+    monkeypatch.setenv("SOMETHING_ELSE", "kept")
+    async with engine() as child:
+        environment = psutil.Process(child.pid).environ()
+    assert environment["SOMETHING_ELSE"] == "kept"
+    assert "GIVEWAY_POLICY" not in environment
+
+
+@pytest.mark.slow
 async def test_a_child_that_does_not_start_shows_its_errors() -> None:
     """Wrong use of an option is told with the child's own words."""
     with pytest.raises(ChildError, match="did not start") as caught:
