@@ -134,6 +134,7 @@ def _rows(crowd: Crowd, result: RunResult, memory: int, round_: str) -> Iterator
             tokens_per_s=group.tokens / result.window_s,
             all_answers=group.all_answers,
             refused=group.refusals.count,
+            refusals_per_s=group.refusals.count / result.window_s,
             p50_us=group.delays.p50_us,
             p99_us=group.delays.p99_us,
             refusal_p50_us=group.refusals.p50_us,

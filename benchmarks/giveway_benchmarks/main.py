@@ -16,10 +16,12 @@ from giveway_benchmarks.load_program import BUILD
 from giveway_benchmarks.measuring import measure_speed
 from giveway_benchmarks.memory import HELD_LOADS, measure_memory
 from giveway_benchmarks.proxies import Kind
+from giveway_benchmarks.reports import publish
 from giveway_benchmarks.results import ResultRow, append, read
 from giveway_benchmarks.rivals import KINDS
 from giveway_benchmarks.scenarios import SCENARIOS
 from giveway_benchmarks.tables import all_tables
+from giveway_benchmarks.targets import verdicts
 
 RESULTS = BUILD / "results.jsonl"
 WORDS = ("speed", "memory", "crowds", "report")
@@ -39,7 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows.append(row)
     if "report" in words:
         rows = read([options.results])
+    if options.publish:
+        publish(rows)
     print(all_tables(rows))
+    for verdict in verdicts(rows):
+        if verdict.measured is not None:
+            print(f"{verdict.what} ({verdict.bound}): {verdict.measured:.3g}, {verdict.word}")
     failed = [row for row in rows if row.problems]
     for row in failed:
         print(f"FAILED: {row}", file=sys.stderr)
@@ -57,7 +64,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--crowds", default=",".join(CROWDS), help="which (all)")
     parser.add_argument("--speed", type=float, default=1.0, help="windows' length, as a factor")
     parser.add_argument("--realtime", action="store_true", help="before all else (needs root)")
-    parser.add_argument("--results", type=Path, default=RESULTS, help=f"rows ({RESULTS})")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="rows (in .run)")
+    parser.add_argument("--publish", action="store_true", help="write benchmarks/README.md anew")
     return parser
 
 

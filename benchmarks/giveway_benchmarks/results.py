@@ -49,6 +49,8 @@ class CrowdRow(msgspec.Struct, frozen=True, kw_only=True, tag="crowd"):
     tokens_per_s: float
     all_answers: int
     refused: int
+    """In the window."""
+    refusals_per_s: float
     p50_us: float
     p99_us: float
     refusal_p50_us: float

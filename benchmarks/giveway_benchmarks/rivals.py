@@ -25,7 +25,7 @@ RIVALS = Path(
 ).expanduser()
 """The environment that `make bench-rivals` makes."""
 
-_SYSTEM_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"))
+SYSTEM_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"))
 _OWN = Path(sys.executable).parent
 
 
@@ -97,7 +97,7 @@ def _giveway(place: Place, policy_name: str = "giveway.yaml") -> Sequence[str]:
 
 
 def _system(program: str) -> str:
-    return shutil.which(program, path=_SYSTEM_PATH) or program
+    return shutil.which(program, path=SYSTEM_PATH) or program
 
 
 def _unless(found: bool, hint: str) -> str | None:
@@ -106,7 +106,7 @@ def _unless(found: bool, hint: str) -> str | None:
 
 def _of_system(program: str, package: str) -> Callable[[], str | None]:
     hint = f"apt-get install {package}"
-    return lambda: _unless(shutil.which(program, path=_SYSTEM_PATH) is not None, hint)
+    return lambda: _unless(shutil.which(program, path=SYSTEM_PATH) is not None, hint)
 
 
 def _of_rivals(program: str) -> Callable[[], str | None]:

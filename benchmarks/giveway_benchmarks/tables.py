@@ -4,7 +4,7 @@ Absolute times differ by up to 1.7 between minutes on a shared machine; both sid
 measured next to each other.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
 from giveway_benchmarks.results import CrowdRow, MemoryRow, ResultRow, SpeedRow
@@ -69,6 +69,29 @@ class Speeds:
             for row in self.rows
             if (row.scenario, row.proxy) == (scenario, proxy) and not row.problems
         ]
+
+
+def held_mb(rows: Sequence[ResultRow], load: str, proxy: str) -> float | None:
+    """Median memory that the held requests of a load take. None: no good row."""
+    return _median_mb(
+        row.held_bytes
+        for row in rows
+        if isinstance(row, MemoryRow)
+        and (row.load, row.proxy) == (load, proxy)
+        and not row.problems
+    )
+
+
+def idle_mb(rows: Sequence[ResultRow], proxy: str) -> float | None:
+    """Median memory before anything is held."""
+    return _median_mb(
+        row.idle_bytes for row in rows if isinstance(row, MemoryRow) and row.proxy == proxy
+    )
+
+
+def _median_mb(sizes: Iterable[int]) -> float | None:
+    found = list(sizes)
+    return median(found) / 1e6 if found else None
 
 
 def all_tables(rows: Sequence[ResultRow]) -> str:
