@@ -19,7 +19,7 @@ class Scenario:
     title: str
     group: Group
     warm_s: float = 0.4
-    window_s: float = 1.5
+    window_s: float = 1.2
 
 
 def _streams(clients: int, tokens: str, tokens_per_s: float = 0.0) -> Group:
