@@ -20,8 +20,9 @@ help: ## Show what there is
 	  { echo "giveway needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)." \
 	         "Name another one: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@echo "making .venv (first time only)"
-	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1' 'uv>=0.8'
+	@$(PYTHON) -m venv .venv && \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.8' || \
+	  { rm -rf .venv; exit 1; }
 
 .venv/run-ready: .venv/bin/python pyproject.toml constraints.txt
 	@echo "installing giveway and what it needs into .venv (under a minute)"
