@@ -74,13 +74,13 @@ class Arrivals:
         returned = sorted(self._returned.values(), key=_order, reverse=True)
         return merge(line, returned, key=_order, reverse=True)
 
-    def add(self, entry: Entry) -> None:
-        """Let the entry stand at the place that its arrival gives it."""
+    def add(self, entry: Entry) -> bool:
+        """Let the entry stand at the place that its arrival gives it. True: at the end."""
         line = self._line
         self.count += 1
         if not line or next(reversed(line.values())).order < entry.order:
             line[entry.key] = entry
-            return
+            return True
         self._returned[entry.key] = entry
         if len(self._from_oldest) > 2 * len(self._returned) + SLACK:
             self._from_oldest = [(each.order, each) for each in self._returned.values()]
@@ -90,6 +90,7 @@ class Arrivals:
         else:
             heappush(self._from_oldest, (entry.order, entry))
             heappush(self._from_newest, (-entry.order, entry))
+        return False
 
     def remove(self, entry: Entry) -> None:
         """Take the entry out."""

@@ -109,7 +109,8 @@ class Dispatcher:
     def _leave_engine(self, entry: Entry) -> None:
         entry.is_dispatched = False
         self._seats.give_back(entry.service_class)
-        self._gate.leave(entry)
+        if entry.unprefilled_tokens:
+            self._gate.leave(entry)
         entry.tenant.running -= 1
 
 

@@ -19,14 +19,11 @@ from giveway_scheduler.entries import Entry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """What is to be done about a newcomer that has to wait."""
+    """What is to be done about a newcomer for which there is none."""
 
     leaving: tuple[Entry, ...] = ()
     refused: RejectReason | None = None
     """Not None: the newcomer can't stay, and nobody else has to leave."""
-
-
-ROOM = Room()
 
 
 def make_room(
@@ -37,15 +34,12 @@ def make_room(
     The excess is what all queues hold together, the newcomer included, above what they may hold.
     """
     service_class = newcomer.service_class
-    if len(service_class.queue) <= service_class.settings.queue_capacity:
-        if excess_entries <= 0 and excess_bytes <= 0:
-            return ROOM
-        leaving: list[Entry] = []
-    else:
+    leaving: list[Entry] = []
+    if service_class.queue.entries.count > service_class.settings.queue_capacity:
         rival = _newest_of_larger_tenant(newcomer)
         if rival is None:
             return Room(refused=RejectReason.CLASS_QUEUE_FULL)
-        leaving = [rival]
+        leaving.append(rival)
         excess_entries -= 1
         excess_bytes -= rival.request.size_bytes
     below = classes[service_class.rank + 1 :]

@@ -53,7 +53,7 @@ class Pressure:
 
     def __init__(self, yielding: Yielding, *, now_s: float) -> None:
         self._yielding = yielding
-        self._next_look_s = now_s + LOOK_S
+        self.next_look_s = now_s + LOOK_S
         self._counted = 0
         """Requests since the last look."""
         self._counts: deque[tuple[float, int]] = deque()
@@ -92,19 +92,19 @@ class Pressure:
 
     def advance(self, *, now_s: float) -> bool:
         """Make the looks that are due; True if there were any."""
-        if now_s < self._next_look_s:
+        if now_s < self.next_look_s:
             return False
-        due = math.floor((now_s - self._next_look_s) / LOOK_S) + 1
-        self._next_look_s += max(0, due - MOST_LOOKS) * LOOK_S
-        while self._next_look_s <= now_s:
-            self._look(self._next_look_s)
-            self._next_look_s += LOOK_S
+        due = math.floor((now_s - self.next_look_s) / LOOK_S) + 1
+        self.next_look_s += max(0, due - MOST_LOOKS) * LOOK_S
+        while self.next_look_s <= now_s:
+            self._look(self.next_look_s)
+            self.next_look_s += LOOK_S
         return True
 
     def next_event_s(self) -> float:
         """When the pressure may change. Infinite: it is 0 and nothing is in the window."""
         if self.smoothed_ratio or self._counted or self._counts or self._unanswered:
-            return self._next_look_s
+            return self.next_look_s
         return math.inf
 
     def _observe(self, entry: Entry, now_s: float) -> None:

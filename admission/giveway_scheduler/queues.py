@@ -174,7 +174,7 @@ class ClassQueue:
         if not before:
             self._lift(flow)
         self.entries.add(entry)
-        flow.entries.add(entry)
+        is_newest = flow.entries.add(entry)
         self.bytes += entry.request.size_bytes
         self.tokens += entry.cost_tokens
         had_prompts = True
@@ -184,16 +184,16 @@ class ClassQueue:
         else:
             entry.is_late = False
         if not before:
-            self._make_ready(flow)
+            self._make_ready(flow, entry)
             return
         self._resize(flow, before)
-        is_oldest = flow.entries.oldest is entry
+        is_oldest = not is_newest and flow.entries.oldest is entry
         if flow.is_held:
             is_next = flow.prompts[0][2] is entry if flow.prompts else is_oldest
             if is_next:
                 self.release(flow)  # what held it need not hold the new head
         elif not had_prompts or is_oldest:
-            self._make_ready(flow)
+            self._make_ready(flow, flow.entries.oldest)
 
     def remove(self, entry: Entry) -> None:
         """Take a waiting entry out, wherever it stands."""
@@ -236,7 +236,7 @@ class ClassQueue:
                     return entry
                 if ready[0][0] == 1:
                     return self._longest_late(flow)
-                self._make_ready(flow)
+                self._make_ready(flow, flow.entries.oldest)
         return None
 
     def late_s(self, entry: Entry, *, backlog_s: float, prompt_s_per_token: float) -> float:
@@ -255,7 +255,7 @@ class ClassQueue:
         flow.service += service_tokens / weight
         flow.settled += settled_tokens / weight
         if flow.stamp and self.order is not Order.ARRIVAL:
-            self._make_ready(flow)
+            self._make_ready(flow, flow.entries.oldest)
 
     def hold(self, flow: Flow) -> None:
         """Leave the flow out until `release`: its tenant's limits keep it from going."""
@@ -268,7 +268,7 @@ class ClassQueue:
             flow.is_held = False
             self._lift(flow)
         if flow.entries.count:
-            self._make_ready(flow)
+            self._make_ready(flow, flow.entries.oldest)
 
     def forget(self, tenant: TenantName) -> None:
         """Drop what is remembered of a tenant without entries here."""
@@ -291,7 +291,7 @@ class ClassQueue:
                 entry.is_late = False
             self._enter_stages(flow)
             if flow.entries.count:
-                self._make_ready(flow)
+                self._make_ready(flow, flow.entries.oldest)
 
     def _enter_stages(self, flow: Flow) -> None:
         """Put each entry of the flow in its stage, anew and once."""
@@ -345,8 +345,8 @@ class ClassQueue:
             flow.service += lacking
             flow.settled += lacking
 
-    def _make_ready(self, flow: Flow) -> None:
-        oldest = flow.entries.oldest
+    def _make_ready(self, flow: Flow, oldest: Entry | None) -> None:
+        """Put the flow at its place; `oldest` of its entries, of which there are some."""
         assert oldest is not None
         service = 0.0 if self.order is Order.ARRIVAL else flow.service
         stage = 1 if self.order is Order.FAIR_SHORTEST_FIRST and not flow.prompts else 0

@@ -111,7 +111,7 @@ class Scheduler:
         if settings.algorithm is not former.algorithm:
             self._picker = make_picker(settings, now_s=now_s, generator=self._generator)
             for entry in self._entries.values():
-                if entry.is_waiting or entry.unprefilled_tokens:
+                if self._picker.watches and (entry.is_waiting or entry.unprefilled_tokens):
                     self._picker.arrived(entry, now_s=entry.offered_s)
         self._follow_algorithm()
         self._follow_preemption()
@@ -144,7 +144,8 @@ class Scheduler:
         self._room.enter(entry)
         if relatives:
             self._placer.move(relatives, now_s=now_s)
-        self._picker.arrived(entry, now_s=now_s)
+        if self._picker.watches:
+            self._picker.arrived(entry, now_s=now_s)
         answer = self._fill(decisions, entry)
         if entry.is_waiting and self._keep_in_bounds(entry, decisions):
             return self._fill(decisions, entry)  # who left may have kept another from going
@@ -157,8 +158,10 @@ class Scheduler:
             return ()
         decisions = self._pass_time(now_s)
         self._gate.leave(entry)
-        self._preemption.answered(entry)
-        self._picker.answered(entry, now_s=now_s)
+        if self._aborts:
+            self._preemption.answered(entry)
+        if self._picker.watches:
+            self._picker.answered(entry, now_s=now_s)
         return self._fill(decisions)
 
     def finish(self, key: RequestKey, *, now_s: float, usage: Usage | None) -> tuple[Decision, ...]:
@@ -251,17 +254,19 @@ class Scheduler:
             self._gate.release(now_s)
         if self._seats.due_s <= now_s:
             self._seats.grow(now_s)
-        if self._picker.advance(now_s=now_s):
+        if self._picker.due_s <= now_s and self._picker.advance(now_s=now_s):
             self._follow_pressure()
         if self._room.count:
-            self._expire(decisions)
-            self._room.ring(now_s)
-            self._starvation.advance(
-                self._classes,
-                can_go=self._has_head,
-                keeps_share=self._picker.keeps_share,
-                now_s=now_s,
-            )
+            if self._room.due_s <= now_s:
+                self._expire(decisions)
+                self._room.ring(now_s)
+            if self._starvation.due_s <= now_s:
+                self._starvation.advance(
+                    self._classes,
+                    can_go=self._has_head,
+                    keeps_share=self._picker.keeps_share,
+                    now_s=now_s,
+                )
         return decisions
 
     def _expire(self, decisions: list[Decision]) -> None:
@@ -295,12 +300,21 @@ class Scheduler:
 
         True if anybody had to leave.
         """
-        now_s, settings = self._now_s, self._settings
+        now_s, settings, service_class = self._now_s, self._settings, newcomer.service_class
+        excess_entries = self._room.count - settings.queue_capacity
+        excess_bytes = self._room.bytes - settings.queue_bytes
+        if (
+            excess_entries <= 0
+            and excess_bytes <= 0
+            and service_class.queue.entries.count <= service_class.settings.queue_capacity
+        ):
+            self._room.watch(newcomer)
+            return False
         room = make_room(
             newcomer,
             self._classes,
-            excess_entries=self._room.count - settings.queue_capacity,
-            excess_bytes=self._room.bytes - settings.queue_bytes,
+            excess_entries=excess_entries,
+            excess_bytes=excess_bytes,
         )
         if room.refused is not None:
             self._remove(newcomer)
@@ -315,7 +329,7 @@ class Scheduler:
             waited_s = now_s - entry.offered_s
             decisions.append(Evict(request=entry.request, waited_s=waited_s, retry_after_s=hint_s))
         self._room.watch(newcomer)
-        return len(room.leaving) > 0
+        return True
 
     # Going
 
@@ -428,11 +442,13 @@ class Scheduler:
 
     def _forget(self, entry: Entry, *, is_finished: bool) -> None:
         del self._entries[entry.key]
-        self._picker.ended(entry, now_s=self._now_s, is_finished=is_finished)
+        if self._picker.watches:
+            self._picker.ended(entry, now_s=self._now_s, is_finished=is_finished)
         relatives = self._inheritance.leave(entry)
         if relatives:
             self._placer.move(relatives, now_s=self._now_s)
-        entry.tenant.release_held()
+        if entry.tenant.held:
+            entry.tenant.release_held()
         self._tenants.rest(entry.tenant)
 
     def _forget_tenant(self, tenant: Tenant) -> None:

@@ -33,6 +33,8 @@ class StarvationMonitor:
     def __init__(self, settings: AntiStarvation | None, *, now_s: float) -> None:
         self._settings = settings
         self._next_check_s = now_s + (settings.check_s if settings else 0.0)
+        self.due_s = self._next_check_s if settings else math.inf
+        """When `advance` has something to do while anything waits. Infinite: never."""
         self.boosted: ServiceClass | None = None
         """None: no class is."""
         self._until_s = 0.0
@@ -53,6 +55,7 @@ class StarvationMonitor:
             self._promotions.configure(per_s=per_s, burst=1.0, now_s=now_s)
             if not now_s < self._next_check_s <= now_s + settings.check_s:
                 self._next_check_s = now_s + settings.check_s
+        self._set_due()
 
     def advance(
         self,
@@ -79,6 +82,7 @@ class StarvationMonitor:
                 self._check(classes, settings, can_go=can_go, keeps_share=keeps_share)
             self._next_check_s += settings.check_s
         self._end(now_s)
+        self._set_due()
 
     def may_promote(self, now_s: float) -> bool:
         """May one request of the boosted class overtake now?"""
@@ -104,6 +108,11 @@ class StarvationMonitor:
             if 0.0 < wait_s < event_s - now_s:
                 event_s = now_s + wait_s
         return event_s
+
+    def _set_due(self) -> None:
+        self.due_s = math.inf if self._settings is None else self._next_check_s
+        if self.boosted is not None:
+            self.due_s = min(self.due_s, self._until_s)
 
     def _end(self, now_s: float) -> None:
         if self.boosted is not None and now_s >= self._until_s:

@@ -16,7 +16,7 @@ from giveway_scheduler.queues import ClassQueue, Flow
 class WaitingRoom:
     """Totals, times to live (A6) and alarms of the flows that wait for a bucket."""
 
-    __slots__ = ("_alarms", "_deadlines", "_number", "bytes", "count")
+    __slots__ = ("_alarms", "_deadlines", "_number", "bytes", "count", "due_s")
 
     def __init__(self) -> None:
         self.count = 0
@@ -27,6 +27,8 @@ class WaitingRoom:
         self._alarms: list[tuple[float, int, ClassQueue, Flow]] = []
         """Heap of (time, number, queue, flow); stale when the flow is not held until then."""
         self._number = 0
+        self.due_s = math.inf
+        """No entry expires and no alarm rings before."""
 
     def enter(self, entry: Entry) -> None:
         """The entry waits."""
@@ -52,6 +54,8 @@ class WaitingRoom:
             deadlines[:] = due.values()  # one each: a requeued entry may stand there twice
             heapify(deadlines)
         heappush(deadlines, (entry.deadline_s, entry.order, entry))
+        if entry.deadline_s < self.due_s:
+            self.due_s = entry.deadline_s
 
     def next_expired(self, now_s: float) -> Entry | None:
         """An entry whose time to live is over, longest over first. None: there is none."""
@@ -84,6 +88,8 @@ class WaitingRoom:
             heapify(alarms)
         self._number += 1
         heappush(alarms, (at_s, self._number, queue, flow))
+        if at_s < self.due_s:
+            self.due_s = at_s
 
     def ring(self, now_s: float) -> None:
         """Let the flows whose buckets have enough by now take part again."""
@@ -103,6 +109,7 @@ class WaitingRoom:
             heappop(alarms)
         if alarms and alarms[0][0] < event_s:
             event_s = alarms[0][0]
+        self.due_s = event_s
         return event_s
 
 

@@ -22,9 +22,12 @@ from giveway_scheduler.settings import Settings
 class InteractiveFirst(Picker):
     """Picks interactive requests first, and moves the seats of batch."""
 
+    watches = True
+
     def __init__(self, settings: Settings, start: Start) -> None:
         self._concurrency = settings.concurrency
         self._pressure = Pressure(settings.yielding, now_s=start.now_s)
+        self.due_s = self._pressure.next_look_s
 
     def configure(self, settings: Settings, classes: Sequence[ServiceClass]) -> None:  # noqa: ARG002
         self._concurrency = settings.concurrency
@@ -54,7 +57,9 @@ class InteractiveFirst(Picker):
             self._pressure.ended(entry, now_s=now_s, is_finished=is_finished)
 
     def advance(self, *, now_s: float) -> bool:
-        return self._pressure.advance(now_s=now_s)
+        has_looked = self._pressure.advance(now_s=now_s)
+        self.due_s = self._pressure.next_look_s
+        return has_looked
 
     def next_event_s(self) -> float:
         return self._pressure.next_event_s()

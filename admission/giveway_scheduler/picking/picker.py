@@ -10,7 +10,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from giveway_scheduler.classes import ServiceClass
 from giveway_scheduler.entries import Entry
@@ -29,6 +29,11 @@ class Start:
 
 class Picker(Protocol):
     """One algorithm. Methods with a default are for the algorithms that have something to say."""
+
+    watches: ClassVar[bool] = False
+    """Is it told of requests that were taken, answered and gone?"""
+    due_s: float = math.inf
+    """When `advance` has something to do. Infinite: never."""
 
     def configure(self, settings: Settings, classes: Sequence[ServiceClass]) -> None:
         """Follow new settings of the same algorithm. State (deficits, shares) stays.
@@ -64,7 +69,7 @@ class Picker(Protocol):
         return None
 
     def arrived(self, entry: Entry, *, now_s: float) -> None:
-        """A request was taken."""
+        """A request was taken. Told only to one that `watches`, as the next two."""
 
     def answered(self, entry: Entry, *, now_s: float) -> None:
         """A request showed its first token."""

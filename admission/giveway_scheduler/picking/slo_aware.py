@@ -49,6 +49,8 @@ class SLOAware(Picker):
 
     def choose(self, heads: Sequence[Entry], *, now_s: float) -> Entry:  # noqa: ARG002 - no ageing
         first = heads[0]
+        if len(heads) == 1:
+            return self._only(first, heads)
         is_owed = self._batch_share.is_below(self._floor_ratio)
         if first.service_class.is_first and not is_owed:
             return first
@@ -62,6 +64,14 @@ class SLOAware(Picker):
             on_time = [head for head in between if not head.is_late]
             return self._between.least_served(on_time or between)
         return self._batch.least_served(batch)
+
+    def _only(self, head: Entry, heads: Sequence[Entry]) -> Entry:
+        """Nobody else may go."""
+        service_class = head.service_class
+        if service_class.is_first:
+            return head
+        shares = self._batch if service_class.gives_way else self._between
+        return shares.least_served(heads)
 
     def charge(
         self,

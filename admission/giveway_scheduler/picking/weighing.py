@@ -37,12 +37,13 @@ class WeightedShares:
 
     def least_served(self, heads: Sequence[Entry]) -> Entry:
         """The head of the class that has had least for its weight."""
-        if len(heads) != len(self._contending) or any(
-            head.service_class not in self._contending for head in heads
-        ):
-            self._change_contenders(heads)
         if len(heads) == 1:
-            return heads[0]
+            (head,) = heads
+            if len(self._contending) != 1 or head.service_class not in self._contending:
+                self._change_contenders(heads)
+            return head
+        if {head.service_class for head in heads} != self._contending:
+            self._change_contenders(heads)
         service = self._service
         return min(
             heads,
