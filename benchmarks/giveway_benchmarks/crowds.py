@@ -1,8 +1,9 @@
 """Does giveway stand crowds?
 
-*waiting*: 1,000 streams hold all seats and 10,000 clients wait; then the streams end, and everyone
-gets his answer. *overload*: twenty times what the engine can do, for a minute, nearly all of it of
-a lower class; *calm* is the top class alone, so that the two can be compared.
+*waiting*: 1,000 streams hold all seats and 10,000 clients wait (fewer if this machine allows fewer
+open files, of which a client may need two); then the streams end, and everyone gets his answer. *overload*: twenty times what the engine can do, for a minute, nearly all of it of
+a lower class; *calm* is the top class alone, so that the two can be compared. *refusals*: seats
+and queue are full, and 64 clients ask again as soon as they are refused: what a refusal costs.
 """
 
 import time
@@ -10,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from giveway_benchmarks.load_program import Group, RunResult
-from giveway_benchmarks.processes import pss_bytes
-from giveway_benchmarks.proxies import Kind
+from giveway_benchmarks.processes import allow_files, pss_bytes
+from giveway_benchmarks.proxies import FILES, Kind
 from giveway_benchmarks.results import CrowdRow
 from giveway_benchmarks.rivals import GIVEWAY, GIVEWAY_OVERLOAD
 from giveway_benchmarks.stands import CREDENTIALS, stand
@@ -35,6 +36,9 @@ class Crowd:
     groups: dict[str, Group]
     warm_s: float
     window_s: float
+
+
+_WAITING = min(10_000, allow_files(FILES) // 2 - 1_000 - 200)
 
 
 def _of_class(name: str) -> dict[str, str]:
@@ -62,8 +66,8 @@ WAITING = Crowd(
             tokens_per_s=5.0,
             headers=_of_class("realtime"),
         ),
-        "10,000 waiting": Group(
-            clients=10_000, plan="answer", arrivals="once", headers=_of_class("standard")
+        f"{_WAITING:,} waiting": Group(
+            clients=_WAITING, plan="answer", arrivals="once", headers=_of_class("standard")
         ),
     },
     warm_s=10.0,
@@ -93,7 +97,21 @@ OVERLOADED = Crowd(
     warm_s=1.0,
     window_s=60.0,
 )
-CROWDS = {each.name: each for each in (WAITING, CALM, OVERLOADED)}
+_STANDARD = _of_class("standard")
+REFUSALS = Crowd(
+    name="refusals",
+    kind=GIVEWAY_OVERLOAD,
+    seats=_SEATS_OF_OVERLOAD,
+    groups={
+        "holding": Group(clients=56, plan="hold", arrivals="once", headers=_STANDARD),
+        "refused": Group(clients=64, plan="answer", headers=_STANDARD),
+    },
+    warm_s=1.0,
+    window_s=3.0,
+)
+"""56: the 6 seats that are not reserved, and the queue of 50."""
+CROWDS = {each.name: each for each in (WAITING, CALM, OVERLOADED, REFUSALS)}
+_REFUSING = frozenset({OVERLOADED.name, REFUSALS.name})
 
 
 def measure_crowds(
@@ -123,7 +141,7 @@ def _rows(crowd: Crowd, result: RunResult, memory: int, round_: str) -> Iterator
     for (name, wanted), group in zip(crowd.groups.items(), result.groups, strict=True):
         problems = dict(group.problems)
         refused = problems.pop("refused", 0)
-        if crowd is not OVERLOADED and refused:
+        if crowd.name not in _REFUSING and refused:
             problems["refused"] = refused
         if wanted.arrivals == "once" and group.all_answers != wanted.clients:
             problems["not_answered"] = wanted.clients - group.all_answers

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -13,6 +14,19 @@ import psutil
 
 _END_WITHIN_S = 10.0
 _LONGEST_PAUSE_S = 2.0
+
+
+def allow_files(wanted: int) -> int:
+    """Let this process and those it starts have so many files open; returns how many it became.
+
+    More than the hard limit needs root.
+    """
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    for limit in (max(hard, wanted), hard):
+        with contextlib.suppress(ValueError, PermissionError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+            return limit
+    return hard
 
 
 def free_port() -> int:

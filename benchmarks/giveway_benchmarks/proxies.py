@@ -1,18 +1,16 @@
 """What is a proxy to the benchmarks, and how does a running one look?"""
 
-import resource
 import string
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from giveway_benchmarks.processes import free_port, pids_of, start, stop, wait_for_port
-
-_MOST_FILES = min(100_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-"""A proxy needs two for each request: its client's connection and one to the engine."""
+from giveway_benchmarks.processes import allow_files, free_port, pids_of, start, stop, wait_for_port
 
 CONFIGURATIONS = Path(__file__).parents[1] / "configurations"
+FILES = 40_000
+"""A proxy needs two for each request: its client's connection and one to the engine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +26,7 @@ class Place:
 
     def configuration(self, name: str) -> Path:
         """A file of `configurations/` with the ports filled in."""
+        most_files = allow_files(FILES)
         text = string.Template((CONFIGURATIONS / name).read_text("utf-8"))
         path = self.folder / name
         path.write_text(
@@ -37,8 +36,8 @@ class Place:
                 ENGINE_PORT=self.engine_port,
                 SEATS=self.seats,
                 FOLDER=self.folder,
-                MOST_CONNECTIONS=_MOST_FILES - 100,
-                MOST_CLIENTS=(_MOST_FILES - 200) // 2,
+                MOST_CONNECTIONS=most_files - 100,
+                MOST_CLIENTS=(most_files - 200) // 2,
             )
         )
         return path

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from giveway_benchmarks.load_program import Group, LoadProgram
-from giveway_benchmarks.processes import first_in_line, free_port, pinned
-from giveway_benchmarks.proxies import Kind, Proxy
+from giveway_benchmarks.processes import allow_files, first_in_line, free_port, pinned
+from giveway_benchmarks.proxies import FILES, Kind, Proxy
 
 LOAD_CORE, PROXY_CORE = 0, 1
 DIRECT = "direct"
@@ -43,6 +43,7 @@ class Stand:
 @contextlib.contextmanager
 def stand(kinds: Sequence[Kind], *, seats: int, realtime: bool = False) -> Iterator[Stand]:
     """Start all; each has answered a request when this begins."""
+    allow_files(FILES)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         load = stack.enter_context(LoadProgram(engine_port=free_port(), prefix=pinned(LOAD_CORE)))

@@ -76,11 +76,11 @@ def _of_crowds(rows: Sequence[ResultRow]) -> list[Verdict]:
             figure(row) for row in crowd_rows if (row.crowd, row.group) == (crowd, group)
         )
 
-    lost = of("waiting", "10,000 waiting", lambda row: sum(row.problems.values()))
+    lost = _median(sum(row.problems.values()) for row in crowd_rows if row.crowd == "waiting")
     calm_ms = of("calm", "realtime", lambda row: row.p99_us / 1e3)
     loaded_ms = of("overload", "realtime", lambda row: row.p99_us / 1e3)
     return [
-        _judged("of 10,000 waiting clients, without an answer", lost, "", most=0.0),
+        _judged("of the waiting crowd, without an answer", lost, "", most=0.0),
         _judged(
             "p99 of the top class in twenty-fold overload / alone",
             None if calm_ms is None or loaded_ms is None else loaded_ms / calm_ms,
@@ -92,14 +92,12 @@ def _of_crowds(rows: Sequence[ResultRow]) -> list[Verdict]:
 
 
 def refusal_cpu_us(rows: Sequence[CrowdRow]) -> float | None:
-    """All the CPU time of the overload by all refusals: what was served is in it, so it is high."""
-    values = []
-    for each in {row.round for row in rows}:
-        mine = [row for row in rows if row.round == each and row.crowd == "overload"]
-        refusals = sum(row.refusals_per_s for row in mine)
-        if refusals:
-            values.append(mine[0].cpu_share / refusals * 1e6)
-    return _median(values)
+    """CPU time for one refusal while there is nothing else to do."""
+    return _median(
+        row.cpu_share / row.refusals_per_s * 1e6
+        for row in rows
+        if (row.crowd, row.group) == ("refusals", "refused") and row.refusals_per_s
+    )
 
 
 def _median(values: Iterable[float]) -> float | None:
