@@ -1,9 +1,10 @@
 """Does giveway stand crowds?
 
 *waiting*: 1,000 streams hold all seats and 10,000 clients wait (fewer if this machine allows fewer
-open files, of which a client may need two); then the streams end, and everyone gets his answer. *overload*: twenty times what the engine can do, for a minute, nearly all of it of
-a lower class; *calm* is the top class alone, so that the two can be compared. *refusals*: seats
-and queue are full, and 64 clients ask again as soon as they are refused: what a refusal costs.
+open files, of which a client may need two); then the streams end, and everyone gets his answer.
+*overload*: twenty times what the engine can do, for a minute, nearly all of it of a lower class;
+*calm* is the top class alone, so that the two can be compared. *refusals*: seats and queue are
+full, and 64 clients ask again as soon as they are refused: what a refusal costs.
 """
 
 import time
