@@ -24,6 +24,7 @@ REASONS = {
     405: b"Method Not Allowed",
     408: b"Request Timeout",
     413: b"Content Too Large",
+    415: b"Unsupported Media Type",
     417: b"Expectation Failed",
     429: b"Too Many Requests",
     431: b"Request Header Fields Too Large",

@@ -80,8 +80,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--write-timeout", parse_seconds, "S", "a client that reads nothing this long is cut")
     add("--keep-alive", parse_seconds, "S", "idle time of clients' connections")
     add("--max-head", parse_bytes, "SIZE", "largest request head")
+    add("--max-headers", parse_count, "N", "most headers of a request")
     add("--max-body", parse_bytes, "SIZE", "largest request body")
+    add("--body-buffer", parse_bytes, "SIZE", "what is held of a body that waits")
     add("--max-arriving", parse_bytes, "SIZE", "requests of all clients that are still arriving")
+    add("--arriving-wait", parse_seconds, "S", "how long a body waits in its socket for room")
     add("--max-connections", parse_count, "N", "clients at once")
     add("--engine-idle-pool", parse_seconds, "S", "longest idle time of a connection to the engine")
     add("--engine-api-key-file", Path, "FILE", "file with the key that the engine asks for")
@@ -106,8 +109,11 @@ _SETTING_OF_FLAG = {
     "write_timeout": "write_timeout_s",
     "keep_alive": "keep_alive_s",
     "max_head": "maximum_head_bytes",
+    "max_headers": "maximum_headers",
     "max_body": "maximum_body_bytes",
+    "body_buffer": "buffered_body_bytes",
     "max_arriving": "maximum_arriving_bytes",
+    "arriving_wait": "arriving_wait_s",
     "max_connections": "maximum_connections",
     "engine_idle_pool": "engine_idle_pool_s",
     "ticket_retention": "ticket_retention_s",

@@ -28,7 +28,10 @@ _KEPT_HERE: Final = frozenset(
 )
 _CONTROL_PREFIX: Final = b"x-giveway-"
 _KEEPS_ALIVE: Final = frozenset({b"keep-alive", b"Keep-Alive"})
-_UNUSUAL: Final = frozenset({b"transfer-encoding", b"upgrade", b"expect"})
+_UNUSUAL: Final = frozenset({b"transfer-encoding", b"upgrade", b"expect", b"content-encoding"})
+_COMPRESSIONS: Final = frozenset(
+    {b"gzip", b"x-gzip", b"deflate", b"br", b"zstd", b"compress", b"x-compress"}
+)
 CREDENTIALS: Final = (b"authorization", b"x-api-key")
 
 
@@ -178,7 +181,7 @@ def _check_host(host: bytes | None, *, is_1_0: bool) -> None:
 
 
 def _check_unusual(fields: dict[bytes, bytes], *, is_1_0: bool) -> None:
-    """Headers that change how a message is framed or what follows it."""
+    """Headers that change how a message is framed, coded, or what follows it."""
     encoding = fields.get(b"transfer-encoding")
     if encoding is not None and (
         encoding.lower() != b"chunked" or is_1_0 or b"content-length" in fields
@@ -191,6 +194,12 @@ def _check_unusual(fields: dict[bytes, bytes], *, is_1_0: bool) -> None:
     expect = fields.get(b"expect")
     if expect is not None and expect.lower() != b"100-continue":
         raise BadHeadError("Only Expect: 100-continue is understood.", status=417)
+    coding = fields.get(b"content-encoding")
+    if coding is not None and not _COMPRESSIONS.isdisjoint(
+        token.strip() for token in coding.lower().split(b",")
+    ):
+        # Nothing of it could be judged here, and vLLM does not unpack it either.
+        raise BadHeadError("Compressed request bodies are not taken: send it plain.", status=415)
 
 
 def _without(passed: list[bytes], names: frozenset[bytes]) -> list[bytes]:
