@@ -76,6 +76,11 @@ fuzz: .venv/fuzz-ready ## Fuzz how requests and answers are read, ten minutes ea
 	$(BIN)/python -m tests.fuzz.fuzzing request $(FUZZ_SECONDS)
 	$(BIN)/python -m tests.fuzz.fuzzing answer $(FUZZ_SECONDS)
 
+.PHONY: docs
+docs: .venv/run-ready ## Write the references of policies and commands anew
+	$(BIN)/python -m giveway_policy.describing > docs/policy.md
+	$(BIN)/python -m giveway_command.describing > docs/commands.md
+
 .PHONY: format
 format: .venv/test-ready ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix .

@@ -36,6 +36,8 @@ _SHOWN_AS = {
     "missing": "is required",
     "extra_forbidden": "is not a field here",
 }
+_WITHOUT_VALUE = frozenset({"missing", "extra_forbidden", "too_short", "too_long"})
+"""Where showing the value would say nothing."""
 
 
 def validate(model: type[Resource], value: Mapping[str, object]) -> Resource | list[Problem]:
@@ -89,7 +91,7 @@ def _problem(model: type[BaseModel], details: ErrorDetails) -> Problem:
         or details["msg"][:1].lower() + (details["msg"][1:200])
     )
     value = details["input"]
-    if kind not in ("missing", "extra_forbidden") and not _SECRET_PARTS.intersection(path):
+    if kind not in _WITHOUT_VALUE and not _SECRET_PARTS.intersection(path):
         reason += _as_shown(value)
     fix = _fix(model, path, kind=kind, context=context, value=value)
     return Problem(path=path, reason=reason, fix=fix, kind=FaultKind.SCHEMA)
@@ -156,6 +158,8 @@ def _fix(
             return f"write it without {'quotes' if is_number else 'a unit'}"
         case "int_from_float" | "int_type":
             return "write it without a point; the field's name tells the unit"
+        case "model_type" | "model_attributes_type":
+            return _instead_of("", sorted(_fields_at(model, path)))
         case "string_type" if isinstance(value, bool | int | float):
             return "put it in quotes"
         case _:

@@ -53,8 +53,14 @@ A_CLASS = {"name": "a", "kind": "Interactive"}
         (
             policy_with(classes=[]),
             "spec.classes",
-            "must have at least 1 entry, not a list",
+            "must have at least 1 entry",
             "The service classes, highest first",
+        ),
+        (
+            policy_with(concurrency=50),
+            "spec.concurrency",
+            "must be a mapping, not 50",
+            f"fields here: {CONCURRENCY}",
         ),
         (
             policy_with(classes=[{**A_CLASS, "kind": "interactive"}]),
@@ -114,7 +120,8 @@ A_CLASS = {"name": "a", "kind": "Interactive"}
             policy_with(antiStarvation="off"),
             "spec.antiStarvation",
             "must be a mapping, not the text 'off'",
-            "How a class that is never served gets a turn",
+            "fields here: boostSeconds, checkSeconds, enabled, promotionsPerSecond, "
+            "thresholdSeconds",
         ),
         (
             policy_with(classes={"a": 1}),
