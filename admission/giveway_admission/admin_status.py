@@ -104,6 +104,10 @@ class StatusWriter:
             },
             "classes": [_class(each, facts, metrics=metrics) for each in now.classes],
             "early": metrics.progress(NO_CLASS),
+            "unknown_classes": [
+                {"name": clean_text(name, limit=64), "requests": count}
+                for name, count in metrics.unknown_classes()
+            ],
             "tenants": [_tenant(each, metrics) for each in now.tenants[:100]],
             "decisions": state.recent_decisions.latest(shown=metrics.shown_tenant),
         }

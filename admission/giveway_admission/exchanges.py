@@ -250,7 +250,7 @@ class Exchange(Answering):
         self.admission = admission
         proxy.metrics.arrived(admission.class_name)
         if admission.asked_class_unknown:
-            proxy.metrics.asked_class_unknown()
+            proxy.metrics.asked_class_unknown(head.fields.get(b"x-giveway-class", b""))
         self.state = _WAITING
         proxy.admitter.offer(self, admission)
         if proxy.comments_s and facts.streams and not head.is_1_0 and self.awaits_answer:

@@ -50,6 +50,11 @@ MAXIMUM_TOKENS = 2**32
 """Per request. More than any model's context: a usage above it is a fault in the answer."""
 
 
+_MOST_UNKNOWN_NAMES = 8
+"""Enough to see a mistake in, and nothing that clients could fill."""
+_LONGEST_UNKNOWN_NAME = 63
+
+
 class Metrics:
     """All counters of one proxy. `configure` must be called before anything is counted."""
 
@@ -75,6 +80,7 @@ class Metrics:
         self._classes: dict[str, ClassCounts] = {names.NO_CLASS: self._none}
         self._tenants = TenantCounting(seen_tenants, clock=clock)
         self._unknown_class = Counter(names.UNKNOWN_CLASS.name)
+        self._unknown_names: dict[bytes, int] = {}  # the one asked for longest ago first
         self._implausible = Counter(names.IMPLAUSIBLE_USAGE.name)
         self._rejected = {
             reason: Counter(names.POLICY_REJECTED.series(reason))
@@ -135,9 +141,20 @@ class Metrics:
         """An answer reported token counts that can't be true; they were left out."""
         self._implausible.value += 1
 
-    def asked_class_unknown(self) -> None:
+    def asked_class_unknown(self, asked: bytes = b"") -> None:
         """A request asked for a class that the policy does not have."""
         self._unknown_class.value += 1
+        names = self._unknown_names
+        name = asked[:_LONGEST_UNKNOWN_NAME]
+        names[name] = names.pop(name, 0) + 1
+        if len(names) > _MOST_UNKNOWN_NAMES:
+            del names[next(iter(names))]
+
+    def unknown_classes(self) -> list[tuple[str, int]]:
+        """What was asked for lately and is not there, and how often; the latest last."""
+        return [
+            (name.decode("ascii", "replace"), count) for name, count in self._unknown_names.items()
+        ]
 
     # What the shell around it calls.
 

@@ -165,16 +165,28 @@ async def test_rivals_a_high_newcomer_displaces_the_newest_low_one(
 
 
 async def test_rivals_a_mistyped_class_falls_to_the_fallback(start_proxy: ProxyStarter) -> None:
-    """A class that does not exist counts as not asked: fallback class, never above batch."""
+    """A class that does not exist counts as not asked: never above batch, counted and named."""
     async with ScriptedEngine(chatting()) as engine:
         proxy = await start_proxy(
             engine.url, documents=[policy(identity={"fallbackClass": "batch"})]
         )
-        mistyped = await ask(proxy.url, CHAT, chat_body(), headers=identity(class_name="realtimee"))
-        assert mistyped.status == 200
-        assert mistyped.header("x-giveway-class") == "batch"
+        for name in ("realtimee", "realtimee", *(f"typo-{index}" for index in range(7))):
+            answer = await ask(proxy.url, CHAT, chat_body(), headers=identity(class_name=name))
+            assert (answer.status, answer.header("x-giveway-class")) == (200, "batch")
         samples = await scrape(proxy.admin_url)
-        assert samples.value("giveway_unknown_class_requests_total") == 1
+        assert samples.value("giveway_unknown_class_requests_total") == 9
+        status = (await ask(proxy.admin_url, "/status")).json()
+        expected = [("realtimee", 2), *((f"typo-{index}", 1) for index in range(7))]
+        assert status["unknown_classes"] == [
+            {"name": name, "requests": count} for name, count in expected
+        ]
+        for name in ("another", "x" * 500):
+            await ask(proxy.url, CHAT, chat_body(), headers=identity(class_name=name))
+        status = (await ask(proxy.admin_url, "/status")).json()
+        named_now = status["unknown_classes"]
+        assert isinstance(named_now, list)
+        assert len(named_now) == 8
+        assert named_now[-1] == {"name": "x" * 63, "requests": 1}
 
 
 @pytest.mark.slow
