@@ -11,8 +11,8 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "commands.md"
 
 
 def test_commands_document_equals_what_is_made_from_the_commands() -> None:
-    """Whoever changes a flag runs `python -m giveway_command.describing > docs/commands.md`."""
-    assert DOCUMENT.read_text("utf-8") == describe()
+    """Whoever changes a flag runs `make docs`."""
+    assert DOCUMENT.read_text("utf-8") == describe(), "run make docs"
 
 
 @pytest.mark.parametrize("name", SUBCOMMANDS)

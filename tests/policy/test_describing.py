@@ -12,8 +12,8 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "policy.md"
 
 
 def test_policy_document_equals_what_is_made_from_the_models() -> None:
-    """Whoever changes a field runs `python -m giveway_policy.describing > docs/policy.md`."""
-    assert DOCUMENT.read_text("utf-8") == describe()
+    """Whoever changes a field runs `make docs`."""
+    assert DOCUMENT.read_text("utf-8") == describe(), "run make docs"
 
 
 def test_links_inside_the_policy_document_lead_to_its_headings() -> None:

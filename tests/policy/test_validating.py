@@ -120,8 +120,10 @@ A_CLASS = {"name": "a", "kind": "Interactive"}
             policy_with(antiStarvation="off"),
             "spec.antiStarvation",
             "must be a mapping, not the text 'off'",
-            "fields here: boostSeconds, checkSeconds, enabled, promotionsPerSecond, "
-            "thresholdSeconds",
+            (
+                "fields here: boostSeconds, checkSeconds, enabled, promotionsPerSecond, "
+                "thresholdSeconds"
+            ),
         ),
         (
             policy_with(classes={"a": 1}),
