@@ -37,6 +37,7 @@ class Crowd:
     groups: dict[str, Group]
     warm_s: float
     window_s: float
+    awake: bool = False
 
 
 _WAITING = min(10_000, allow_files(FILES) // 2 - 1_000 - 200)
@@ -109,6 +110,7 @@ REFUSALS = Crowd(
     },
     warm_s=1.0,
     window_s=3.0,
+    awake=True,
 )
 """56: the 6 seats that are not reserved, and the queue of 50."""
 CROWDS = {each.name: each for each in (WAITING, CALM, OVERLOADED, REFUSALS)}
@@ -131,6 +133,7 @@ def measure_crowds(
                     warm_s=crowd.warm_s,
                     window_s=crowd.window_s * speed,
                     end_s=60,
+                    awake=crowd.awake,
                 )
                 time.sleep(crowd.warm_s + crowd.window_s * speed / 2)
                 memory = pss_bytes(pids)

@@ -146,9 +146,21 @@ class LoadProgram:
         warm_s: float,
         window_s: float,
         end_s: float = 10.0,
+        awake: bool = False,
     ) -> RunResult:
-        """Warm up, measure, end; returns when all is over."""
-        self.begin(groups, port=port, pids=pids, warm_s=warm_s, window_s=window_s, end_s=end_s)
+        """Warm up, measure, end; returns when all is over.
+
+        `awake`: the load never sleeps, so that the proxy need not wake it up.
+        """
+        self.begin(
+            groups,
+            port=port,
+            pids=pids,
+            warm_s=warm_s,
+            window_s=window_s,
+            end_s=end_s,
+            awake=awake,
+        )
         return self.result()
 
     def begin(
@@ -160,13 +172,14 @@ class LoadProgram:
         warm_s: float,
         window_s: float,
         end_s: float = 10.0,
+        awake: bool = False,
     ) -> None:
         """As `run`, to look at the proxy meanwhile; `result` waits for the end."""
         for group in groups:
             self._say(group.line())
         self._say(
             f"run port={port} pids={','.join(map(str, pids))}"
-            f" warm_s={warm_s} window_s={window_s} end_s={end_s}\n"
+            f" warm_s={warm_s} window_s={window_s} end_s={end_s} awake={int(awake)}\n"
         )
 
     def result(self) -> RunResult:

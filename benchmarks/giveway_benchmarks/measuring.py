@@ -42,6 +42,7 @@ def _measure(running: Stand, scenario: Scenario, name: str, round_: str, speed: 
             warm_s=scenario.warm_s * speed * patience,
             window_s=scenario.window_s * speed,
             end_s=10 * patience,
+            awake=scenario.awake,
         )
     return _row(result, scenario, name, round_)
 

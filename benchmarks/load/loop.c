@@ -9,7 +9,7 @@
 #include "clock.h"
 
 static int poller = -1;
-static uint64_t active_ns;
+static uint64_t active_ns, idle_ns;
 
 void fail(const char *what) {
     perror(what);
@@ -44,6 +44,8 @@ void loop_once(uint64_t until_ns) {
     int count = epoll_pwait2(poller, events, 256, &timeout, NULL);
     if (count > 0)
         active_ns = now_ns();
+    else if (wait_ns == 0)
+        idle_ns += now_ns() - now;
     for (int i = 0; i < count; i++) {
         struct watched *watched = events[i].data.ptr;
         watched->ready(watched, events[i].events);
@@ -52,4 +54,8 @@ void loop_once(uint64_t until_ns) {
 
 uint64_t loop_active_ns(void) {
     return active_ns;
+}
+
+uint64_t loop_idle_ns(void) {
+    return idle_ns;
 }

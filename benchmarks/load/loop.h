@@ -21,6 +21,9 @@ void loop_once(uint64_t until_ns);
 /* When something was last ready. */
 uint64_t loop_active_ns(void);
 
+/* Time spent on asking in vain without waiting: CPU time that was not needed. */
+uint64_t loop_idle_ns(void);
+
 _Noreturn void fail(const char *what);
 
 #endif

@@ -24,7 +24,7 @@ static struct {
     int port, pids[MOST_PIDS], pid_count;
     char path[256];
     double warm_s, window_s, end_s;
-    bool hold;
+    bool hold, awake;
     uint64_t phase_ends_ns, window_began_ns, window_ns, cpu_ns, own_cpu_ns;
     uint64_t answers[MOST_GROUPS], tokens[MOST_GROUPS];
     struct histogram delays[MOST_GROUPS], refusals[MOST_GROUPS];
@@ -49,6 +49,8 @@ static bool set(const char *name, char *value) {
         run.end_s = atof(value);
     else if (strcmp(name, "hold") == 0)
         run.hold = atoi(value) != 0;
+    else if (strcmp(name, "awake") == 0)
+        run.awake = atoi(value) != 0;
     else if (strcmp(name, "pids") == 0)
         set_pids(value);
     else
@@ -86,7 +88,7 @@ static uint64_t own_cpu_ns(void) {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     return (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * NS_PER_S +
-           (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000;
+           (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000 - loop_idle_ns();
 }
 
 static void begin_window(void) {
@@ -208,5 +210,7 @@ unsigned long long run_do_due(void) {
     }
     uint64_t sent = clients_do_due(now), answered = engine_answer_due(now);
     uint64_t next = sent < answered ? sent : answered;
+    if (run.awake)
+        return 0;
     return next < run.phase_ends_ns ? next : run.phase_ends_ns;
 }
