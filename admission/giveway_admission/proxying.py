@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from giveway_policy.enumerations import EnginePriority, EngineUsage
+from giveway_policy.enumerations import EnginePriority, EngineUsage, Preemption
 
 from giveway_admission.admitting import Admitter
 from giveway_admission.arriving import ArrivingBytes
@@ -91,11 +91,14 @@ class Proxy:
         self._use(policy)
 
     def _use(self, policy: RuntimePolicy) -> None:
-        engine = policy.document.spec.engine
+        spec = policy.document.spec
+        engine = spec.engine
         self.policy = policy
         self.asks_usage = engine.usage is EngineUsage.ALWAYS
-        self.forwards_priority = engine.priority is EnginePriority.FORWARD
-        self.comments_s = float(policy.document.spec.queue.keep_alive_seconds)
+        self.forwards_priority = (
+            engine.priority is EnginePriority.FORWARD and spec.preemption is not Preemption.NONE
+        )
+        self.comments_s = float(spec.queue.keep_alive_seconds)
         """Time between two comments to a waiting stream. 0.0: it gets none."""
         forwards = self._forwards_credentials(policy)
         self.address = replace(self.address, forwards_credentials=forwards)

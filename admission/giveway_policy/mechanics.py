@@ -294,8 +294,9 @@ class Engine(Model):
     )
     priority: EnginePriority = Field(
         default=EnginePriority.FORWARD,
-        description="Forward: our order goes down to the engine as its own priority. None: it is "
-        "not told any, and a priority that the client sent is removed.",
+        description="Forward: our order goes down to the engine as its own priority, unless "
+        "preemption is None. None: it is not told any, and a priority that the client sent is "
+        "removed.",
     )
     usage: EngineUsage = Field(
         default=EngineUsage.ALWAYS,

@@ -280,10 +280,11 @@ class SLOPolicySpec(Model):
     )
     preemption: Preemption = Field(
         default=Preemption.ENGINE,
-        description="What may be done to a running request of a lower class. None: nothing. "
-        "Engine: the engine is told the order and may preempt. AbortBeforeFirstToken: moreover, a "
-        "batch request that has shown no token yet is put back into the queue when a higher class "
-        "waits and the prompt work lost is less than the wait saved.",
+        description="What may be done to a running request of a lower class. None: nothing, so "
+        "the engine is not told the order. Engine: it is told the order and may preempt. "
+        "AbortBeforeFirstToken: moreover, a batch request that has shown no token yet is put back "
+        "into the queue when a higher class waits and the prompt work lost is less than the wait "
+        "saved.",
     )
     concurrency: Concurrency = Field(
         default_factory=Concurrency, description="How much may be at one engine at once."

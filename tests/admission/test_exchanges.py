@@ -33,20 +33,26 @@ from tests.support.waiting import holds_for, until
 ONE_SEAT = policy(seats=1)
 
 
-@pytest.mark.parametrize("priority", ["Forward", "None"])
+@pytest.mark.parametrize(
+    ("priority", "preemption", "is_told"),
+    [("Forward", "Engine", True), ("None", "Engine", False), ("Forward", "None", False)],
+)
 async def test_the_engine_hears_our_priority_and_never_the_clients(
-    tmp_path: Path, priority: str
+    tmp_path: Path, priority: str, preemption: str, is_told: bool
 ) -> None:
-    """Y9: header and body priority of a client do not reach the engine; ours does, if it is to."""
+    """Y9: header and body priority of a client do not reach the engine; ours does, if it is to.
+    An engine that knew the order would preempt by it."""
     async with (
         ScriptedEngine(chatting()) as engine,
-        running(engine.url, tmp_path, policy(engine={"priority": priority})) as server,
+        running(
+            engine.url, tmp_path, policy(engine={"priority": priority}, preemption=preemption)
+        ) as server,
     ):
         body = chat_body(priority=-99)
         answer = await ask(server.data_url, CHAT, body, headers={"X-Vllm-Priority": "-98"})
         assert answer.status == 200
         seen = engine.work[0]
-        if priority == "Forward":
+        if is_told:
             assert seen.header("x-vllm-priority") == "0"
             assert seen.body == json.dumps(body).encode()
         else:

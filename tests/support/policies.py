@@ -70,6 +70,7 @@ def policy(
     queue: Mapping[str, object] | None = None,
     engine: Mapping[str, object] | None = None,
     anti_starvation: Mapping[str, int] | None = None,
+    preemption: str | None = None,
     name: str = "test",
 ) -> Spec:
     """An SLOPolicy document. Headers of identity are trusted, unless the test says otherwise."""
@@ -99,6 +100,8 @@ def policy(
         spec["engine"] = dict(engine)
     if anti_starvation is not None:
         spec["antiStarvation"] = dict(anti_starvation)
+    if preemption is not None:
+        spec["preemption"] = preemption
     return _document("SLOPolicy", name, spec, namespace="llm")
 
 
