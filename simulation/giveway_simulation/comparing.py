@@ -19,7 +19,7 @@ from giveway_simulation.engine_model import EngineLimits, SchedulingPolicy
 from giveway_simulation.engine_pods import DEFAULT_POD, PODS
 from giveway_simulation.measures import Window, attainment_ratio, tokens_per_s
 from giveway_simulation.simulating import Admission, Run, simulate
-from giveway_simulation.workloads import CLASS_LOADS, comparison_workload
+from giveway_simulation.workloads import CLASS_LOADS, Pace, comparison_workload
 
 DURATION_S = 900.0
 LOADS = (0.8, 1.2, 2.0)
@@ -72,11 +72,18 @@ class Figures:
         return f"{first} / {second} / {self.batch_tokens_per_s:.0f}"
 
 
-def judge(name: str, load: float, *, seed: int, duration_s: float = DURATION_S) -> Figures:
+def judge(
+    name: str,
+    load: float,
+    *,
+    seed: int,
+    duration_s: float = DURATION_S,
+    pace: Pace = Pace.STRETCHED,
+) -> Figures:
     """Run one arrangement once."""
     arrangement = ARRANGEMENTS[name]
     run = simulate(
-        comparison_workload(load, seed=seed, duration_s=duration_s),
+        comparison_workload(load, seed=seed, duration_s=duration_s, pace=pace),
         arrangement.make(seed),
         pod=PODS[DEFAULT_POD],
         limits=arrangement.limits,
@@ -116,15 +123,23 @@ def main() -> None:
     """Print the table in Markdown, a line as soon as it is known."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many runs of each")
+    parser.add_argument(
+        "--pace", type=Pace, choices=list(Pace), default=Pace.STRETCHED, help="of the traces"
+    )
     arguments = parser.parse_args()
     print("| | " + " | ".join(f"{load}x load" for load in LOADS) + " |")
     print("|---" * (len(LOADS) + 1) + "|")
     for name in ARRANGEMENTS:
         cells = [
-            str(mean_of([judge(name, load, seed=seed) for seed in range(arguments.seeds)]))
+            mean_of(
+                [
+                    judge(name, load, seed=seed, pace=arguments.pace)
+                    for seed in range(arguments.seeds)
+                ]
+            )
             for load in LOADS
         ]
-        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+        print(f"| {name} | " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
 if __name__ == "__main__":

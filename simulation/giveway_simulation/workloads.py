@@ -10,19 +10,21 @@ Three classes of four tenants each, on lengths and arrivals of published traces
 | 2 | arXiv summaries: one tenant dumps jobs of 100 | 40 % | 40, 20, 20, 20 | none |
 
 Load 1.0 is what the emulated H100 can do: 13.1 requests of this mix a second. A seed chooses the
-place in the traces, who sends which row, and the batch arrivals. A trace is stretched so that its
-cut lasts as long as the run, which keeps its bursts and makes the offered work the same for all
-seeds.
+place in the traces, who sends which row, and the batch arrivals. How a trace comes to the wanted
+rate is a choice (`Pace`), and the figures of single runs depend on it, and on the place, by tens of
+points: the hour that was recorded has quiet and crowded parts.
 """
 
 import csv
 import gzip
 import io
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from importlib import resources
+from itertools import count, islice, takewhile
 
 FULL_LOAD_PER_S = 13.1
 """Requests of the mix a second at load 1.0, on the H100 with 1,024 batched tokens."""
@@ -31,6 +33,17 @@ OUTPUT_TOKEN_WORK = 6.0
 JOB_REQUESTS = 100
 """What the dumping tenant sends at once."""
 SAMPLE = "workload_sample.csv.gz"
+
+
+class Pace(StrEnum):
+    """How a trace is brought to a rate."""
+
+    STRETCHED = "stretched"
+    """Each cut lasts as long as the run: bursts stay, and the offered requests are as many for all
+    places in the trace. What seeds differ by is then not how much is asked."""
+    RECORDED = "recorded"
+    """The clock of the whole trace goes faster or slower by one factor: a crowded part of it stays
+    more than a quiet one, and what a run is offered depends on its place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,14 +109,18 @@ class _Row:
         return self.prompt_tokens + OUTPUT_TOKEN_WORK * self.output_tokens
 
 
-def comparison_workload(load: float, *, seed: int, duration_s: float) -> tuple[Arrival, ...]:
+def comparison_workload(
+    load: float, *, seed: int, duration_s: float, pace: Pace = Pace.STRETCHED
+) -> tuple[Arrival, ...]:
     """All arrivals of one run at `load` times what the pod can do, in order."""
     generator = random.Random(seed)  # noqa: S311
     arrivals: list[Arrival] = []
     for rank, (class_load, per_s) in enumerate(zip(CLASS_LOADS, rates(load), strict=True)):
         rows = _rows(class_load.source)
         if class_load.objective is not None:
-            arrivals += _traced(rows, per_s, rank=rank, generator=generator, duration_s=duration_s)
+            arrivals += _traced(
+                rows, per_s, pace=pace, rank=rank, generator=generator, duration_s=duration_s
+            )
         else:
             arrivals += _batch(rows, per_s, rank=rank, generator=generator, duration_s=duration_s)
     return tuple(sorted(arrivals, key=lambda arrival: arrival.at_s))
@@ -138,18 +155,22 @@ def _traced(
     rows: Sequence[_Row],
     per_s: float,
     *,
+    pace: Pace,
     rank: int,
     generator: random.Random,
     duration_s: float,
 ) -> Iterator[Arrival]:
-    """A cut of the trace, stretched to the run's length. A trace that is too short starts again."""
-    count = round(per_s * duration_s)
+    """A cut of the trace at the wanted rate. A trace that is too short starts again."""
     start = generator.randrange(len(rows))
-    cut = [rows[(start + at) % len(rows)] for at in range(count)]
-    stretch = duration_s / sum(row.gap_s for row in cut)
-    at_s = 0.0
-    for row in cut:
-        at_s += row.gap_s * stretch
+    onward = (rows[at % len(rows)] for at in count(start))
+    if pace is Pace.STRETCHED:
+        cut = list(islice(onward, round(per_s * duration_s)))
+        factor = duration_s / sum(row.gap_s for row in cut)
+        timed = _in_time(cut, factor)
+    else:
+        factor = len(rows) / sum(row.gap_s for row in rows) / per_s
+        timed = takewhile(lambda pair: pair[0] < duration_s, _in_time(onward, factor))
+    for at_s, row in timed:
         yield Arrival(
             at_s=at_s,
             rank=rank,
@@ -157,6 +178,14 @@ def _traced(
             prompt_tokens=row.prompt_tokens,
             output_tokens=row.output_tokens,
         )
+
+
+def _in_time(rows: Iterable[_Row], factor: float) -> Iterator[tuple[float, _Row]]:
+    """When each row comes if all gaps are longer by a factor."""
+    at_s = 0.0
+    for row in rows:
+        at_s += row.gap_s * factor
+        yield at_s, row
 
 
 def _batch(

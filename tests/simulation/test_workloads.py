@@ -8,6 +8,7 @@ from giveway_simulation.workloads import (
     FULL_LOAD_PER_S,
     JOB_REQUESTS,
     OUTPUT_TOKEN_WORK,
+    Pace,
     comparison_workload,
     rates,
     tenant_name,
@@ -58,6 +59,35 @@ def test_code_arrivals_keep_the_bursts_of_their_trace() -> None:
     mean = sum(values) / 90
     variance = sum((value - mean) ** 2 for value in values) / 90
     assert variance / mean > 5
+
+
+@pytest.mark.slow
+def test_stretched_cuts_offer_equally_many_and_the_recorded_pace_what_its_place_has() -> None:
+    """The first two classes of eight seeds: one count, or quite different ones."""
+    wanted = sum(rates(1.0)[:2]) * 300.0
+    counts = {
+        pace: [
+            sum(
+                arrival.rank < 2
+                for arrival in comparison_workload(1.0, seed=seed, duration_s=300.0, pace=pace)
+            )
+            for seed in range(8)
+        ]
+        for pace in Pace
+    }
+    (stretched,) = set(counts[Pace.STRETCHED])
+    assert stretched == pytest.approx(wanted, abs=1)
+    recorded = counts[Pace.RECORDED]
+    assert max(recorded) > 1.3 * min(recorded)
+
+
+@pytest.mark.slow
+def test_recorded_pace_over_the_length_of_a_trace_sends_each_row_once() -> None:
+    """The factor is of the whole trace: wherever it starts, all rows come in that time."""
+    all_rows = 19_366
+    per_s = rates(1.0)[0]
+    arrivals = comparison_workload(1.0, seed=3, duration_s=all_rows / per_s, pace=Pace.RECORDED)
+    assert sum(arrival.rank == 0 for arrival in arrivals) == pytest.approx(all_rows, abs=2)
 
 
 def test_seeds_differ_and_repeat() -> None:
