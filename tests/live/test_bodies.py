@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.policies import policy, service_class
 from tests.support.proxy_fixtures import ProxyStarter, Stand
-from tests.support.raw_client import RawClient, ask, chat_body, request
+from tests.support.raw_client import Answer, RawClient, ask, chat_body, request
 from tests.support.scraping import scrape
 from tests.support.scripted_engine import ScriptedEngine, answering, chatting
 from tests.support.vllm_answers import chat_answer
@@ -96,6 +96,37 @@ async def test_a19_a_refused_body_does_not_spoil_the_connection(
             wait_s = float(refused.header("retry-after") or 1)
             await _at(time.monotonic() + wait_s)
             assert (await client.post(CHAT, chat_body())).status == 200
+
+
+@pytest.mark.parametrize("reason", ["unknown-key", "queue-full", "too-large"])
+async def test_a19_whatever_refuses_a_body_does_not_spoil_the_connection(
+    start_proxy: ProxyStarter, reason: str
+) -> None:
+    """A19: 401, 429 `queue_full` and 413 of 300 kB: the next request works, or a clean close."""
+    status = {"unknown-key": 401, "queue-full": 429, "too-large": 413}[reason]
+    classes = [service_class("only", capacity=0)]
+    document = policy(classes=classes, seats=1, identity={"unknownCredential": "Reject"})
+    gate = asyncio.Event()
+    async with ScriptedEngine(chatting(gate=gate)) as engine:
+        options = ("--max-body", "100Ki") if reason == "too-large" else ()
+        proxy = await start_proxy(engine.url, *options, documents=[document])
+        holding: list[asyncio.Task[Answer]] = []
+        if reason == "queue-full":
+            holding.append(asyncio.create_task(ask(proxy.url, CHAT, chat_body())))
+            await until(lambda: engine.busy == 1, what="the seat is taken")
+        headers = {"X-Api-Key": "sk-nobody"} if reason == "unknown-key" else {}
+        async with await RawClient.open(proxy.url) as client:
+            data = request("POST", CHAT, body=chat_body(text="y" * 300_000), headers=headers)
+            sending = asyncio.create_task(client.send(data))
+            refused = await client.answer()
+            await sending
+            assert refused.status == status
+            gate.set()
+            await asyncio.gather(*holding)
+            if refused.header("connection") == "close":
+                assert await client.read_until_close() == b""
+            else:
+                assert (await client.post(CHAT, chat_body())).status == 200
 
 
 async def _at(moment_s: float) -> None:

@@ -134,8 +134,10 @@ async def _whole_stream(url: str) -> bool:
     return head.status == 200 and body.endswith(b"data: [DONE]\n\n")
 
 
-async def test_d01_a_broken_file_keeps_the_last_good_policy(start_proxy: ProxyStarter) -> None:
-    """D01: garbage is counted and ignored; after the old text again, B holds."""
+async def test_d01_after_a_broken_edit_the_old_text_is_a_change_too(
+    start_proxy: ProxyStarter,
+) -> None:
+    """D01: A, garbage, A again, B: the fault is told and is gone with A; then B holds."""
     good = policy(seats=7)
     async with ScriptedEngine(chatting()) as engine:
         path = write_policy(start_proxy.folder, good, name="changing.yaml")
@@ -143,18 +145,26 @@ async def test_d01_a_broken_file_keeps_the_last_good_policy(start_proxy: ProxySt
         proxy.expected_errors = ("policy",)
         assert await _seats(proxy) == 7
         path.write_text("classes: [unclosed")
-        await until(lambda: _rejected(proxy), what="the fault is counted", within_s=4)
+        await until(lambda: _has_faults(proxy), what="the fault is told", within_s=4)
+        assert (await scrape(proxy.admin_url)).total("giveway_policy_rejected_total") > 0
         assert await _seats(proxy) == 7
         assert (await ask(proxy.url, CHAT, chat_body())).status == 200
         write_policy(path.parent, good, name=path.name)
+        await until(lambda: _has_no_faults(proxy), what="the fault is gone", within_s=4)
         write_policy(path.parent, policy(seats=9), name=path.name)
         started_s = time.monotonic()
         await until(lambda: _has_seats(proxy, 9), what="B holds", within_s=4)
         assert time.monotonic() - started_s < RELOAD_WITHIN_S + SLACK_S
 
 
-async def _rejected(proxy: Proxy) -> bool:
-    return (await scrape(proxy.admin_url)).total("giveway_policy_rejected_total") > 0
+async def _has_faults(proxy: Proxy) -> bool:
+    policy_now = (await ask(proxy.admin_url, "/status")).json()["policy"]
+    assert isinstance(policy_now, dict)
+    return bool(policy_now["faults"])
+
+
+async def _has_no_faults(proxy: Proxy) -> bool:
+    return not await _has_faults(proxy)
 
 
 async def test_d05_a_reload_refills_no_bucket(start_proxy: ProxyStarter) -> None:
