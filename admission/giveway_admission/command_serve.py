@@ -62,6 +62,13 @@ def parse_count(text: str) -> int:
     return int(text)
 
 
+def parse_credentials(text: str) -> ClientCredentials:
+    try:
+        return ClientCredentials(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of auto, forward and drop") from None
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.epilog = EPILOG
@@ -88,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--max-connections", parse_count, "N", "clients at once")
     add("--engine-idle-pool", parse_seconds, "S", "longest idle time of a connection to the engine")
     add("--engine-api-key-file", Path, "FILE", "file with the key that the engine asks for")
-    add("--client-credentials", ClientCredentials, "WHAT", "clients' keys: auto, forward or drop")
+    add("--client-credentials", parse_credentials, "WHAT", "clients' keys: auto, forward or drop")
     add("--tickets", Path, "DIR", "keep requests that prefer an asynchronous answer in DIR")
     add("--ticket-attempts", parse_count, "N", "how many processes may try a ticket's request")
     add("--ticket-retention", parse_seconds, "S", "time for which tickets' answers are kept")

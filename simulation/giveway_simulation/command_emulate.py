@@ -2,6 +2,8 @@
 
 import argparse
 
+from giveway_admission.command_serve import parse_port
+
 from giveway_simulation.engine_pods import DEFAULT_POD, PODS
 
 
@@ -31,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--host", metavar="ADDRESS", default="127.0.0.1", help="address to listen on"
     )
     parser.add_argument(
-        "--port", metavar="PORT", type=int, default=8000, help="0: one that is free"
+        "--port", metavar="PORT", type=parse_port, default=8000, help="0: one that is free"
     )
     parser.add_argument(
         "--model", metavar="NAME", default="emulated", help="the served model's name"
@@ -133,13 +135,18 @@ async def _serve(settings: object, host: str, port: int, shutdown_timeout_s: flo
     import sys
 
     from giveway_simulation.emulator import Emulator, EmulatorSettings
+    from giveway_simulation.load_client import connection_reason
 
     assert isinstance(settings, EmulatorSettings)
     emulator = Emulator(settings)
     try:
         await emulator.start(host, port)
     except OSError as error:
-        print(f"giveway emulate: {host}:{port}: {error}", file=sys.stderr)
+        print(
+            f"giveway emulate: can't listen on {host}:{port}: {connection_reason(error)}. "
+            "Choose another with --host and --port (0: one that is free).",
+            file=sys.stderr,
+        )
         return 1
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -144,3 +144,10 @@ def test_values_that_make_no_sense_are_refused(arguments: tuple[str, ...]) -> No
     with pytest.raises(SystemExit) as caught:
         settings("--upstream", URL, *arguments)
     assert caught.value.code == 2
+
+
+def test_what_becomes_of_keys_is_chosen_from_three(capsys: pytest.CaptureFixture[str]) -> None:
+    """The message names them."""
+    with pytest.raises(SystemExit):
+        settings("--upstream", URL, "--client-credentials", "maybe")
+    assert "'maybe' is none of auto, forward and drop" in capsys.readouterr().err

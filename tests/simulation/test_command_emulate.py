@@ -1,9 +1,11 @@
 """`giveway emulate` as a process."""
 
+import argparse
 import json
 from pathlib import Path
 
 import pytest
+from giveway_simulation import command_emulate
 
 from tests.simulation.engine_fixtures import chat
 from tests.support.processes import Emulator, GivewayProcess
@@ -51,3 +53,25 @@ async def test_settings_that_cannot_work_are_wrong_use(
         assert await emulator.exited() == 2
         assert complaint in emulator.stderr
         assert len(emulator.stderr.splitlines()) == 1
+
+
+def test_a_port_that_is_none_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+    """The event loop would take it modulo 65,536 and listen where nobody looks."""
+    parser = argparse.ArgumentParser()
+    command_emulate.add_arguments(parser)
+    with pytest.raises(SystemExit) as caught:
+        parser.parse_args(["--port", "99999"])
+    assert caught.value.code == 2
+    assert "'99999' is no port; give 0 to 65535" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+async def test_a_taken_port_is_told_with_what_to_do(tmp_path: Path) -> None:
+    """Exit code 1, and the system's reason in words."""
+    async with Emulator(logs=tmp_path) as first:
+        port = first.url.rsplit(":", 1)[1]
+        async with GivewayProcess("emulate", "--port", port, logs=tmp_path, name="second") as other:
+            other.spawn()
+            assert await other.exited() == 1
+    assert f"can't listen on 127.0.0.1:{port}: address already in use." in other.stderr
+    assert "--port" in other.stderr
