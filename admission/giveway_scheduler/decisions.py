@@ -43,7 +43,7 @@ class RejectReason(StrEnum):
         return self not in (RejectReason.CLASS_QUEUE_FULL, RejectReason.QUEUE_FULL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Dispatch:
     """Send the request to the engine. It has a seat until `finish`, `cancel` or `requeue`."""
 
