@@ -19,6 +19,7 @@ from typing import Protocol, cast
 import httptools
 
 from giveway_admission.deadlines import Deadline
+from giveway_admission.repeated_answers import RepeatedAnswer
 from giveway_admission.response_heads import (
     BadAnswerError,
     Framing,
@@ -97,17 +98,9 @@ class EngineConnection(asyncio.Protocol):
 
     __slots__ = (
         *("_answered", "_complete", "_extra", "_head_data", "_headers", "_home", "_keep_alive"),
-        *(
-            "_framing",
-            "_informational",
-            "_last_byte_s",
-            "_parser",
-            "_parts",
-            "_reasons",
-            "_receiver",
-            "_reused",
-        ),
-        *("_silence", "_sink", "_transport", "idle_since_s", "on_body", "on_header", "on_status"),
+        *("_framing", "_informational", "_last_byte_s", "_parser", "_parts", "_reasons"),
+        *("_receiver", "_remaining", "_repeated", "_reused", "_silence", "_sink", "_transport"),
+        *("idle_since_s", "on_body", "on_header", "on_status"),
     )
 
     def __init__(self, home: Home, loop: asyncio.AbstractEventLoop) -> None:
@@ -118,6 +111,7 @@ class EngineConnection(asyncio.Protocol):
         """None: the head of the answer is not complete yet."""
         self._reused = False
         self._informational = 0
+        self._repeated = RepeatedAnswer()
         self._silence = Deadline(loop, self._check_silence)
         self._last_byte_s = 0.0
         self.idle_since_s = 0.0
@@ -138,6 +132,8 @@ class EngineConnection(asyncio.Protocol):
         self._complete = False
         self._extra = False
         self._keep_alive = False
+        self._remaining = -1
+        """Bytes of the body that are still to come. -1: the parser finds its end."""
         self._headers.clear()
         self._reasons.clear()
 
@@ -216,7 +212,10 @@ class EngineConnection(asyncio.Protocol):
                     if self._complete:  # a body of no bytes
                         self._end(receiver)
                     return
-            self._parser.feed_data(data)
+            if self._remaining < 0:
+                self._parser.feed_data(data)
+            else:
+                self._count(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade, BadAnswerError):
             self._fail(EngineFault.LOST)
             return
@@ -276,8 +275,20 @@ class EngineConnection(asyncio.Protocol):
     def _read_head(self, data: bytes, receiver: Receiver) -> bytes:
         """Read up to the end of the head, and tell of it; what follows it."""
         while True:
-            self._answered = True
             before = self._head_data
+            if not before and not self._answered:
+                repeated = self._repeated
+                known = repeated.recognise(data)
+                if known is not None and not receiver.is_head_request:
+                    # That one left the connection open, so this one does.
+                    self._answered = self._keep_alive = True
+                    self._remaining = repeated.body_bytes
+                    self._complete = not self._remaining
+                    self._framing = known.framing
+                    self._sink = receiver.answer_head(known)
+                    rest, repeated.rest = repeated.rest, b""
+                    return rest
+            self._answered = True
             seen = before + data if before else data
             end = seen.find(_HEAD_END, max(0, len(before) - 3))
             if len(seen) > _MAXIMUM_HEAD_BYTES and (end < 0 or end > _MAXIMUM_HEAD_BYTES):
@@ -310,8 +321,16 @@ class EngineConnection(asyncio.Protocol):
             without_body=receiver.is_head_request,
         )
         self._framing = head.framing
+        self._repeated.remember(seen[:cut], head)
         self._sink = receiver.answer_head(head)
         return rest
+
+    def _count(self, data: bytes) -> None:
+        """`data` of a body whose length is known."""
+        self._remaining -= len(data)
+        self._complete = not self._remaining
+        self._extra = self._remaining < 0
+        self._parts.append(data)
 
     def _end_without_body(self, receiver: Receiver, *, extra: bool) -> None:
         if not self._complete or extra:

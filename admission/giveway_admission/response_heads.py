@@ -5,7 +5,7 @@ request id, stay here. How the body is framed is said by us, since we know how i
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
@@ -52,6 +52,10 @@ class ResponseHead:
     @property
     def is_event_stream(self) -> bool:
         return self.content_type.lower().startswith(b"text/event-stream")
+
+    def with_length(self, content_length: bytes) -> "ResponseHead":
+        """The same head before a body of another length."""
+        return replace(self, content_length=content_length)
 
     def take(self, lower: bytes, value: bytes) -> None:
         """A header that says something about the connection or the body."""
