@@ -22,6 +22,24 @@ _USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
 _FAILED_FINISH = re.compile(rb'"finish_reason"\s*:\s*"(?:abort|error)"')
 
 
+class _Choice(msgspec.Struct, gc=False):
+    finish_reason: object = None
+
+
+class _Document(msgspec.Struct, gc=False):
+    """What of an ordinary document is looked at; the long rest is passed over."""
+
+    usage: object = None
+    choices: list[_Choice] | None = None
+    error: object = None
+    status: object = None
+    type: object = None
+    stop_reason: object = None
+
+
+_decode_ordinary = msgspec.json.Decoder(_Document).decode
+
+
 class AnswerDocument:
     """A JSON body. `feed` its pieces; `usage_report` and `failed` say something after `end`."""
 
@@ -54,23 +72,46 @@ class AnswerDocument:
             self.failed = bool(_FAILED_FINISH.search(tail) or _FAILED_FINISH.search(head))
             self.usage_report = _last_usage(tail) or _last_usage(head)
             return
-        document = decode_json(head + tail)
-        if isinstance(document, dict):
-            self.usage_report = document.get("usage")
+        document = _read(head + tail if tail else head)
+        if document is not None:
+            self.usage_report = document.usage
             self.failed = _says_failure(document)
 
 
-def _says_failure(document: Mapping[object, object]) -> bool:
-    choices = document.get("choices")
-    return (
-        document.get("error") is not None
-        or document.get("status") in ("failed", "cancelled")
-        or (document.get("type") == "message" and document.get("stop_reason") is None)
-        or any(
-            isinstance(choice, dict) and is_failure(choice.get("finish_reason"))
+def _read(text: bytes) -> _Document | None:
+    try:
+        return _decode_ordinary(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        pass
+    fields = decode_json(text)
+    if not isinstance(fields, dict):
+        return None
+    choices = fields.get("choices")
+    return _Document(
+        usage=fields.get("usage"),
+        choices=[
+            _Choice(choice.get("finish_reason"))
             for choice in (choices if isinstance(choices, list) else ())
-        )
+            if isinstance(choice, dict)
+        ],
+        error=fields.get("error"),
+        status=fields.get("status"),
+        type=fields.get("type"),
+        stop_reason=fields.get("stop_reason"),
     )
+
+
+def _says_failure(document: _Document) -> bool:
+    if (
+        document.error is not None
+        or document.status in ("failed", "cancelled")
+        or (document.type == "message" and document.stop_reason is None)
+    ):
+        return True
+    for choice in document.choices or ():  # noqa: SIM110 - there is one: a generator costs more
+        if is_failure(choice.finish_reason):
+            return True
+    return False
 
 
 def is_failure(finish_reason: object) -> bool:

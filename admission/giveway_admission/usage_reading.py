@@ -88,6 +88,8 @@ class UsageReport:
         """The first credible count among `names`. None: none is there."""
         for name in names:
             value = report.get(name)
+            if type(value) is int and 0 <= value <= LARGEST_CREDIBLE_TOKENS:
+                return value
             if value is None:
                 continue
             if isinstance(value, float) and value.is_integer():

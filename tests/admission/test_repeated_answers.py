@@ -8,7 +8,10 @@ from giveway_admission.response_heads import ResponseHead
 
 from tests.admission.test_data_plane_cost import CountingTransport
 
-HEAD = b"HTTP/1.1 200 OK\r\ndate: Tue\r\ncontent-length: %b\r\ncontent-type: application/json\r\n%b\r\n"
+HEAD = (
+    b"HTTP/1.1 200 OK\r\ndate: Tue\r\ncontent-length: %b\r\n"
+    b"content-type: application/json\r\n%b\r\n"
+)
 
 
 def make(length: bytes, body: bytes, more: bytes = b"") -> bytes:
