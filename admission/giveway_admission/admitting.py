@@ -39,6 +39,8 @@ from giveway_admission.recent_decisions import DecisionKind, RecentDecisions
 from giveway_admission.runtime_policies import Admission, RuntimePolicy
 
 _logger = logging.getLogger(__name__)
+_DISPATCH = DecisionKind.DISPATCH
+"""Looking it up costs a tenth of a microsecond each time."""
 
 
 class Admitted(Protocol):
@@ -198,7 +200,7 @@ class Admitter:
         observed = bool(self._shadows) and key in self._shadows
         match decision:
             case Dispatch():
-                self._note(DecisionKind.DISPATCH, request, decision.reason, decision.waited_s)
+                self._note(_DISPATCH, request, decision.reason, decision.waited_s)
                 if observed:
                     self._shadows[key] = True
                 else:

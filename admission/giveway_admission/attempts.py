@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from giveway_admission.exchanges import Exchange
 
 _BY_HEADER = PriorityBy.HEADER
+_RAW, _FRAMED, _PLAIN, _ERROR = Mode
+_CHUNKED = Framing.CHUNKED
+_CLOSE = Framing.CLOSE
+"""Looking up a member of an enum costs a tenth of a microsecond each time."""
 
 
 class Attempt:
@@ -82,22 +86,22 @@ class Attempt:
         is_1_0 = exchange.head.is_1_0
         committed = exchange.head_out
         if committed and (head.status != 200 or not streams):
-            mode = Mode.ERROR
+            mode = _ERROR
         elif hides or committed or is_1_0:
             mode = choose_mode(head.framing, is_1_0=is_1_0, hides_usage=hides, committed=committed)
         else:
-            mode = Mode.RAW
+            mode = _RAW
         if committed:
             exchange.answering(head, exchange.framing)
             head_data = b""
         else:
             framing = head.framing
-            if mode is Mode.FRAMED:
-                framing = Framing.CHUNKED
-            elif mode is Mode.PLAIN:
-                framing = Framing.CLOSE
+            if mode is _FRAMED:
+                framing = _CHUNKED
+            elif mode is _PLAIN:
+                framing = _CLOSE
             exchange.answering(head, framing)
-            close = framing is Framing.CLOSE or not exchange.client.keeps_alive
+            close = framing is _CLOSE or not exchange.client.keeps_alive
             head_data = encode_client_head(head, exchange.our_lines(), framing=framing, close=close)
         write = exchange.client.direct_write()
         if admission is None:

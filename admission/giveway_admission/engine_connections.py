@@ -127,7 +127,7 @@ class EngineConnection(asyncio.Protocol):
     def _expect_head(self) -> None:
         self._sink = None
         self._head_data = b""
-        self._framing = Framing.NONE
+        self._framing = _NO_BODY
         self._answered = False
         self._complete = False
         self._extra = False

@@ -68,6 +68,9 @@ _DECISIONS: Final = {
 }
 _OBSERVED: Final = b"observed"
 _READING, _WAITING, _SENT, _ANSWERING, _ENDED = State
+_JSON: Final = BodyKind.JSON
+_BY_BODY: Final = PriorityBy.BODY
+_CLOSE: Final = Framing.CLOSE
 _COMPLETED: Final = Outcome.COMPLETED
 
 
@@ -234,7 +237,7 @@ class Exchange(Answering):
             proxy.tickets is not None
             and self._whole
             and not facts.streams
-            and endpoint.body is BodyKind.JSON
+            and endpoint.body is _JSON
             and proxy.tickets.takes(self, admission, self._body)
         ):
             return
@@ -336,7 +339,7 @@ class Exchange(Answering):
         """The body, or its first part, as it goes to the engine, and its whole length (None: it
         goes in chunks). Of a large one the rest follows by `more_body`."""
         body, length = self._body, self.head.content_length
-        in_body = self.endpoint is not None and self.endpoint.priority_by is PriorityBy.BODY
+        in_body = self.endpoint is not None and self.endpoint.priority_by is _BY_BODY
         if self._whole:
             if in_body and self.proxy.forwards_priority:
                 body = _prioritised(body, self.priority)
@@ -379,7 +382,7 @@ class Exchange(Answering):
         else:
             outcome = _COMPLETED
         self._finish(outcome, usage=usage)
-        self.client.end_exchange(close=self.framing is Framing.CLOSE)
+        self.client.end_exchange(close=self.framing is _CLOSE)
         if admission is not None:
             self.proxy.admitter.finish(admission.request.key, usage=usage)
 
@@ -420,7 +423,7 @@ class Exchange(Answering):
         else:
             usage = self._usage_so_far() if self._status < 400 else None
             self._finish(outcome, usage=usage)
-            self.client.break_off(hard=self.framing is Framing.CLOSE)
+            self.client.break_off(hard=self.framing is _CLOSE)
         log_event(
             _logger,
             logging.WARNING,

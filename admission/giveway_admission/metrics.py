@@ -48,6 +48,7 @@ from giveway_admission.tenant_counts import TenantCounting
 MAXIMUM_CLASSES = 64
 MAXIMUM_TOKENS = 2**32
 """Per request. More than any model's context: a usage above it is a fault in the answer."""
+_COMPLETED = Outcome.COMPLETED
 
 
 _MOST_UNKNOWN_NAMES = 8
@@ -115,7 +116,7 @@ class Metrics:
         if counts is None:
             class_name, counts = names.NO_CLASS, self._none
         counts.outcomes[outcome].value += 1
-        if outcome is Outcome.COMPLETED:
+        if outcome is _COMPLETED:
             counts.duration.observe(duration_s)
         owner = self._tenants.count(tenant, class_name, outcome=outcome)
         if usage is not None:

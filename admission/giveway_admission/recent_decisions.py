@@ -42,6 +42,8 @@ class RecentDecision:
     request_name: str
 
 
+_DISPATCH = DecisionKind.DISPATCH
+_IMMEDIATE = DispatchReason.IMMEDIATE
 _Entry = tuple[float, str, str, str, str, float, str]
 
 
@@ -71,8 +73,8 @@ class RecentDecisions:
         request_name: str = "",
     ) -> None:
         ring = self._others
-        if kind is DecisionKind.DISPATCH:
-            ring = self._immediate if reason == DispatchReason.IMMEDIATE else self._waited
+        if kind is _DISPATCH:
+            ring = self._immediate if reason == _IMMEDIATE else self._waited
         ring.append((self._clock(), kind, class_name, tenant, reason, waited_s, request_name))
 
     def latest(self, *, shown: Callable[[str], str] = shown_tenant) -> tuple[RecentDecision, ...]:

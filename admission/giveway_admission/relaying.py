@@ -31,6 +31,10 @@ class Mode(Enum):
     """An error inside a stream whose head is out: collected, and told as one event."""
 
 
+_RAW, _FRAMED, _PLAIN, _ERROR = Mode
+"""Looking up a member of an enum costs a tenth of a microsecond each time."""
+
+
 class Relay:
     """Passes one answer on. What belongs together is written together: a write is a system call."""
 
@@ -54,8 +58,8 @@ class Relay:
         read; then the last two are not called."""
         self._write = write
         self._mode = mode
-        self._raw = mode is Mode.RAW
-        self._framed = mode is Mode.FRAMED
+        self._raw = mode is _RAW
+        self._framed = mode is _FRAMED
         self._head = head
         self._reader = reader
         self._hider = UsageHider() if hides_usage else None
@@ -114,7 +118,7 @@ class Relay:
         self.flush()
 
     def _write_some(self, body: bytes) -> None:
-        if self._mode is Mode.ERROR:
+        if self._mode is _ERROR:
             self._collected += body[: _LONGEST_ERROR_BYTES - len(self._collected)]
             return
         out = self._head
@@ -131,12 +135,12 @@ class Relay:
             body += self._hider.end()
         out = self._head
         self._head = b""
-        if self._mode is Mode.ERROR:
+        if self._mode is _ERROR:
             self._write_some(body)
             body = b"data: " + b" ".join(self._collected.split()) + b"\n\n"
         else:
             self.began = self.began or bool(body)
-        if self._mode is Mode.PLAIN:
+        if self._mode is _PLAIN:
             out += body
         elif body:
             out += b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)

@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Mapping
 from itertools import islice
 from types import MappingProxyType
+from typing import Final
 
 import msgspec
 
@@ -63,6 +64,11 @@ _ASKS_FOR_USAGE = frozenset({Dialect.OPENAI_CHAT, Dialect.OPENAI_COMPLETIONS})
 """Where usage comes in a stream only if it is asked for."""
 
 
+_NO_BODY: Final = BodyKind.NONE
+_MULTIPART: Final = BodyKind.MULTIPART
+_EMBEDDINGS: Final = Dialect.EMBEDDINGS
+
+
 class InvalidRequestError(Exception):
     """The client has to send something else. `param` names the field, if it is one."""
 
@@ -107,9 +113,9 @@ def read_request(
     `complete` false: `body` is a prefix; `content_length` is the whole length, None if unknown.
     Raises `InvalidRequestError`.
     """
-    if endpoint.body is BodyKind.NONE:
+    if endpoint.body is _NO_BODY:
         return RequestFacts()
-    if endpoint.body is BodyKind.MULTIPART:
+    if endpoint.body is _MULTIPART:
         return _read_upload(body, content_length=content_length, estimates=estimates)
     if complete and len(body) > LONGEST_SCANNED_BYTES:
         complete, content_length = False, len(body)
@@ -191,7 +197,7 @@ def _read_stream_options(options: object) -> tuple[bool, bool]:
 
 
 def _maximum_output(endpoint: Endpoint, body: Body, answers: int) -> int | None:
-    if endpoint.dialect is Dialect.EMBEDDINGS or not endpoint.runs_model:
+    if endpoint.dialect is _EMBEDDINGS or not endpoint.runs_model:
         return 0
     bound = body.bound()
     return None if bound is None or bound < 1 else min(bound * answers, LARGEST_OUTPUT_TOKENS)

@@ -127,15 +127,19 @@ def _pairs(data: bytes) -> list[tuple[bytes, bytes]]:
     return [(name, value.strip(b" \t")) for name, _, value in lines]
 
 
+_CHUNKED: Final = Framing.CHUNKED
+_CLOSE: Final = Framing.CLOSE
+
+
 def encode_client_head(
     head: ResponseHead, ours: list[bytes], *, framing: Framing, close: bool
 ) -> bytes:
     """The response head for the client. `ours`: whole header lines of our own."""
     parts = [b"HTTP/1.1 %d " % head.status, head.reason, b"\r\n", *head.passed, *ours]
-    if framing is Framing.CHUNKED:
+    if framing is _CHUNKED:
         parts.append(b"Transfer-Encoding: chunked\r\n")
     elif (
-        framing is not Framing.CLOSE
+        framing is not _CLOSE
         and head.content_length is not None
         and head.status != 204  # RFC 9110, 8.6: it has none; of a 304 it is the whole answer's
     ):
