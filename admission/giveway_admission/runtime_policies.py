@@ -7,6 +7,7 @@ request costs a few look-ups. It never changes; a new document makes a new one.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from giveway_policy.documents import PolicyDocument
 from giveway_scheduler import Request, RequestKey, Settings, TenantName
@@ -24,14 +25,14 @@ _MILLISECONDS = re.compile(rb"[1-9][0-9]{0,8}")
 _UNKNOWN_KEY = "The API key is not known here. Check the key, or ask for one."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, unsafe_hash=True)
 class Admission:
     """A request that may be offered to the scheduler."""
 
-    request: Request
-    class_name: str
-    tenant: str
-    asked_class_unknown: bool
+    request: Final[Request]
+    class_name: Final[str]
+    tenant: Final[str]
+    asked_class_unknown: Final[bool]
     """It asked for a class that does not exist; that counted as not asked."""
 
 
