@@ -221,18 +221,20 @@ class Exchange(Answering):
         except InvalidRequestError as error:
             self._refuse(Outcome.INVALID_REQUEST, error.message, param=error.param)
             return
-        admission = proxy.policy.admit(
-            endpoint,
-            head.fields,
+        standing, policy = head.notes.standing, proxy.policy
+        if standing is None or standing.policy is not policy:
+            found = policy.stand(head.fields, tenant=self.known_tenant)
+            if isinstance(found, Refusal):
+                self._refuse(found.outcome, found.message, param=found.param)
+                return
+            head.notes.standing = standing = found
+        admission = policy.admit(
+            standing,
             facts,
             key=proxy.admitter.next_key(),
             name=self.name.decode("ascii"),
             size_bytes=len(self._body) + _HEAD_BYTES_HELD,
-            tenant=self.known_tenant,
         )
-        if isinstance(admission, Refusal):
-            self._refuse(admission.outcome, admission.message, param=admission.param)
-            return
         if (
             proxy.tickets is not None
             and self._whole

@@ -11,8 +11,11 @@ What always holds
 """
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from giveway_admission.runtime_policies import Standing
 
 _TARGET = re.compile(rb"/[\x21-\x7e]*")
 _HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+;=:\[\]%-]*")
@@ -43,6 +46,19 @@ class BadHeadError(Exception):
         self.status = status
 
 
+class HeadNotes:
+    """What followed from a head, kept with it: heads are often the last one's again."""
+
+    __slots__ = ("address", "engine_lines", "standing")
+
+    def __init__(self) -> None:
+        self.standing: Standing | None = None
+        """What a policy makes of it; it holds for the policy that it names."""
+        self.address: EngineAddress | None = None
+        """What `engine_lines` were made for."""
+        self.engine_lines = b""
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class RequestHead:
     """The head of one request."""
@@ -62,6 +78,7 @@ class RequestHead:
     is_1_0: bool
     keep_alive: bool
     expects_continue: bool
+    notes: HeadNotes = field(default_factory=HeadNotes)
 
     def with_length(self, length: int) -> "RequestHead":
         """The same head before a body of another length."""
@@ -76,6 +93,7 @@ class RequestHead:
             is_1_0=self.is_1_0,
             keep_alive=self.keep_alive,
             expects_continue=self.expects_continue,
+            notes=self.notes,
         )
 
 
@@ -238,6 +256,24 @@ def encode_engine_head(
     `priority` None: none is sent. `body_bytes` None: the body follows in chunks; for a request
     without a body, 0 writes no length unless its method usually has one.
     """
+    notes = head.notes
+    if notes.address is not address:
+        notes.engine_lines = _engine_lines(head, address, client_ip=client_ip)
+        notes.address = address
+    parts = [notes.engine_lines, request_id]
+    if priority is not None:
+        parts.append(b"\r\nX-Vllm-Priority: %d" % priority)
+    if body_bytes is None:
+        parts.append(b"\r\nTransfer-Encoding: chunked\r\n\r\n")
+    elif body_bytes or head.method not in ("GET", "HEAD", "OPTIONS", "DELETE"):
+        parts.append(b"\r\nContent-Length: %d\r\n\r\n" % body_bytes)
+    else:
+        parts.append(b"\r\n\r\n")
+    return b"".join(parts)
+
+
+def _engine_lines(head: RequestHead, address: EngineAddress, *, client_ip: bytes) -> bytes:
+    """The beginning of the head for the engine, up to the name of the request."""
     fields = head.fields
     parts = [
         head.method.encode("ascii"),
@@ -257,13 +293,5 @@ def encode_engine_head(
                 parts += (name, b": ", fields[name], b"\r\n")
     before = fields.get(b"x-forwarded-for")
     chain = client_ip if not before else before + b", " + client_ip
-    parts += (b"X-Forwarded-For: ", chain, b"\r\nX-Request-Id: ", request_id)
-    if priority is not None:
-        parts.append(b"\r\nX-Vllm-Priority: %d" % priority)
-    if body_bytes is None:
-        parts.append(b"\r\nTransfer-Encoding: chunked\r\n\r\n")
-    elif body_bytes or head.method not in ("GET", "HEAD", "OPTIONS", "DELETE"):
-        parts.append(b"\r\nContent-Length: %d\r\n\r\n" % body_bytes)
-    else:
-        parts.append(b"\r\n\r\n")
+    parts += (b"X-Forwarded-For: ", chain, b"\r\nX-Request-Id: ")
     return b"".join(parts)

@@ -12,8 +12,7 @@ from typing import Final
 from giveway_policy.documents import PolicyDocument
 from giveway_scheduler import Request, RequestKey, Settings, TenantName
 
-from giveway_admission.classifying import Classifier
-from giveway_admission.endpoints import Endpoint
+from giveway_admission.classifying import Classifier, Rules
 from giveway_admission.identifying import Identifier
 from giveway_admission.outcomes import Outcome
 from giveway_admission.request_ids import harmless_id
@@ -67,41 +66,63 @@ class RuntimePolicy:
             classifier=Classifier.build(document),
         )
 
-    def admit(
-        self,
-        _endpoint: Endpoint,
-        headers: Mapping[bytes, bytes],
-        facts: RequestFacts,
-        *,
-        key: RequestKey,
-        name: str,
-        size_bytes: int,
-        tenant: str | None = None,
-    ) -> Admission | Refusal:
-        """Who it is, which class it has, and what it will cost.
+    def stand(
+        self, headers: Mapping[bytes, bytes], *, tenant: str | None = None
+    ) -> "Standing | Refusal":
+        """Who it is, and what its headers ask for. The same headers always give the same.
 
-        `headers`: lower-case name -> value; repeated ones joined with ", ". What a class may be is
-        the same for all endpoints so far. `tenant` None: the headers tell.
+        `headers`: lower-case name -> value; repeated ones joined with ", ". `tenant` None: the
+        headers tell.
         """
         if tenant is None:
             tenant = self.identifier.find(headers)
         if tenant is None:
             return Refusal(outcome=Outcome.UNAUTHORIZED, message=_UNKNOWN_KEY)
         rules = self.classifier.rules(tenant)
-        rank, unknown = self.classifier.find(rules, headers, service_tier=facts.service_tier)
+        rank, unknown = self.classifier.find(rules, headers, service_tier=None)
+        return Standing(
+            policy=self,
+            headers=headers,
+            tenant=TenantName(tenant),
+            rules=rules,
+            rank=rank,
+            asked_class_unknown=unknown,
+            patience_s=_patience_s(headers.get(b"x-giveway-timeout-ms")),
+            workflow=harmless_id(headers.get(b"x-giveway-workflow")),
+            waits_for=harmless_id(headers.get(b"x-giveway-waits-for")),
+        )
+
+    def admit(
+        self,
+        standing: "Standing",
+        facts: RequestFacts,
+        *,
+        key: RequestKey,
+        name: str,
+        size_bytes: int,
+    ) -> Admission:
+        """Which class it has, and what it will cost. What a class may be is the same for all
+        endpoints so far.
+        """
+        rank, unknown = standing.rank, standing.asked_class_unknown
+        if facts.service_tier is not None:
+            rank, unknown = self.classifier.find(
+                standing.rules, standing.headers, service_tier=facts.service_tier
+            )
+        tenant = standing.tenant
         request = Request(
             key=key,
             rank=rank,
-            tenant=TenantName(tenant),
+            tenant=tenant,
             prompt_tokens=facts.prompt_tokens,
             maximum_output_tokens=facts.maximum_output_tokens,
             answers=facts.answers,
             size_bytes=size_bytes,
-            patience_s=_patience_s(headers.get(b"x-giveway-timeout-ms")),
+            patience_s=standing.patience_s,
             name=name,
-            workflow=harmless_id(headers.get(b"x-giveway-workflow")),
-            waits_for=harmless_id(headers.get(b"x-giveway-waits-for")),
-            ceiling_rank=rules.ceiling,
+            workflow=standing.workflow,
+            waits_for=standing.waits_for,
+            ceiling_rank=standing.rules.ceiling,
             shows_first_token=facts.streams,
         )
         return Admission(
@@ -110,6 +131,25 @@ class RuntimePolicy:
             tenant=tenant,
             asked_class_unknown=unknown,
         )
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Standing:
+    """What one policy makes of the headers of a request."""
+
+    policy: Final[RuntimePolicy]
+    headers: Final[Mapping[bytes, bytes]]
+    tenant: Final[TenantName]
+    rules: Final[Rules]
+    rank: Final[int]
+    """Of a request whose body names no service tier."""
+    asked_class_unknown: Final[bool]
+    patience_s: Final[float | None]
+    """None: no wish."""
+    workflow: Final[str | None]
+    """None: none was named."""
+    waits_for: Final[str | None]
+    """None: it waits for nothing."""
 
 
 def _patience_s(milliseconds: bytes | None) -> float | None:

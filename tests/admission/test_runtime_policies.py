@@ -37,7 +37,10 @@ def _admit(
     policy: RuntimePolicy = POLICY,
 ) -> Admission | Refusal:
     facts = read_request(CHAT, body, complete=True, content_length=len(body))
-    return policy.admit(CHAT, headers, facts, key=RequestKey(7), name="req-1", size_bytes=len(body))
+    standing = policy.stand(headers)
+    if isinstance(standing, Refusal):
+        return standing
+    return policy.admit(standing, facts, key=RequestKey(7), name="req-1", size_bytes=len(body))
 
 
 def _request(headers: dict[bytes, bytes], body: bytes = b"{}") -> Request:
