@@ -498,3 +498,28 @@ async def test_a_drain_that_takes_too_long_says_so(tmp_path: Path) -> None:
         assert engine.busy == 1
         await client.close()
         await is_empty(server)
+
+
+async def test_a_head_that_comes_again_is_judged_by_the_policy_in_force(tmp_path: Path) -> None:
+    """What followed from a head under one policy says nothing under the next: neither whose
+    request it is, nor whether its key may reach the engine."""
+    acme = tenant("acme", maximum_class="realtime", keys=["their-own-key"], folder=tmp_path)
+    data = request(
+        "POST", CHAT, body=chat_body(), headers={"Authorization": "Bearer their-own-key"}
+    )
+    async with (
+        ScriptedEngine(chatting()) as engine,
+        running(engine.url, tmp_path, policy(), acme) as server,
+        await RawClient.open(server.data_url) as client,
+    ):
+        before = server.proxy.policy
+        seen: list[tuple[str | None, str | None]] = []
+        for in_force in (before, before, RuntimePolicy.build(default_document()), before):
+            server.proxy.configure(in_force)
+            await client.send(data)
+            answer = await client.answer()
+            assert answer.status == 200
+            key = engine.work[-1].header("authorization")
+            seen.append((answer.header("x-giveway-tenant"), key))
+        theirs = ("acme", None)
+        assert seen == [theirs, theirs, ("anonymous", "Bearer their-own-key"), theirs]
