@@ -184,19 +184,17 @@ class Admitter:
     def _do_safely(self, decision: Decision) -> None:
         """A fault in one request's deed costs that request alone, and no seat."""
         exchange = self._exchanges.get(decision.request.key)
-        try:
-            self._do(decision)
-        except Exception as error:
-            log_event(_logger, logging.ERROR, "decision not carried out", error=error)
-            if exchange is not None:
-                exchange.break_down()
-
-    def _do(self, decision: Decision) -> None:
-        request = decision.request
-        key = request.key
-        exchange = self._exchanges.get(key)
         if exchange is None:
             return
+        try:
+            self._do(decision, exchange)
+        except Exception as error:
+            log_event(_logger, logging.ERROR, "decision not carried out", error=error)
+            exchange.break_down()
+
+    def _do(self, decision: Decision, exchange: Admitted) -> None:
+        request = decision.request
+        key = request.key
         observed = bool(self._shadows) and key in self._shadows
         match decision:
             case Dispatch():

@@ -46,8 +46,9 @@ class AnswerDocument:
     __slots__ = ("_head", "_length", "_tail", "failed", "usage_report")
 
     def __init__(self) -> None:
-        self._head = bytearray()
-        self._tail = bytearray()
+        self._head: bytes | bytearray = b""
+        self._tail: bytearray | None = None
+        """None: nothing has come behind the head."""
         self._length = 0
         self.usage_report: object = None
         """The engine's `usage` as it wrote it. None: there was none, or it was not found."""
@@ -55,19 +56,28 @@ class AnswerDocument:
         """It says that it was not finished."""
 
     def feed(self, data: bytes) -> None:
+        if not self._length and len(data) <= KEPT_BYTES:
+            self._head = data  # all of it, mostly
+            self._length = len(data)
+            return
         self._length += len(data)
+        if not isinstance(self._head, bytearray):
+            self._head = bytearray(self._head)
         room = KEPT_BYTES - len(self._head)
         if room > 0:
             self._head += data[:room]
             data = data[room:]
         if data:
+            if self._tail is None:
+                self._tail = bytearray()
             self._tail += data[-KEPT_BYTES:]
             if len(self._tail) > 2 * KEPT_BYTES:
                 del self._tail[:-KEPT_BYTES]
 
     def end(self) -> None:
         """The body is complete."""
-        head, tail = bytes(self._head), bytes(self._tail[-KEPT_BYTES:])
+        head = bytes(self._head)
+        tail = b"" if self._tail is None else bytes(self._tail[-KEPT_BYTES:])
         if len(head) + len(tail) < self._length:
             self.failed = bool(_FAILED_FINISH.search(tail) or _FAILED_FINISH.search(head))
             self.usage_report = _last_usage(tail) or _last_usage(head)

@@ -79,7 +79,7 @@ class AnswerReader:
         self._readable = 200 <= status < 300 and not encoded
         self._streams = streams
         self._report = UsageReport(endpoint.dialect)
-        self._document = AnswerDocument()
+        self._document = None if streams else AnswerDocument()
         self._pending = bytearray()
         self._skipping = False
         self._prefixes: tuple[bytes, ...] = ()
@@ -118,7 +118,7 @@ class AnswerReader:
             self._feed_lines(data)
         else:
             self.first_token_seen = True
-            if self._readable:
+            if self._readable and self._document is not None:
                 self._document.feed(data)
 
     def end(self) -> None:
@@ -131,7 +131,7 @@ class AnswerReader:
                 self._read_line(line)
             if not self.finished:
                 self.failed = True  # ended without the dialect's own end
-        else:
+        elif self._document is not None:
             self.finished = True
             self._document.end()
             self.failed = self._document.failed

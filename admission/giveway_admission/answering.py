@@ -231,8 +231,9 @@ class Answering:
         assert state is not _ENDED
         proxy, admission = self.proxy, self.admission
         self.state = _ENDED
-        if self._attempt is not None:
-            self._attempt.release()
+        attempt, self._attempt = self._attempt, None  # or they would wait for the collector
+        if attempt is not None:
+            attempt.release()
         duration_s = time.monotonic() - self._arrived_s
         if admission is not None:
             proxy.metrics.ended(

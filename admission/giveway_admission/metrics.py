@@ -242,15 +242,14 @@ class Metrics:
     def _count_tokens(
         self, of_class: tuple[Counter, ...], of_tenant: tuple[Counter, ...], usage: Usage
     ) -> None:
-        prompt = self._plausible(usage.prompt_tokens)
-        amounts = (
-            prompt,
-            min(prompt, self._plausible(usage.cached_tokens)),
-            self._plausible(usage.output_tokens),
-        )
-        for counter, other, amount in zip(of_class, of_tenant, amounts, strict=True):
-            counter.value += amount
-            other.value += amount
+        prompt, cached, output = usage.prompt_tokens, usage.cached_tokens, usage.output_tokens
+        if not (0 <= cached <= prompt <= MAXIMUM_TOKENS and 0 <= output <= MAXIMUM_TOKENS):
+            prompt, output = self._plausible(prompt), self._plausible(output)
+            cached = min(prompt, self._plausible(cached))
+        for counters in (of_class, of_tenant):
+            counters[0].value += prompt
+            counters[1].value += cached
+            counters[2].value += output
 
     def _plausible(self, tokens: int) -> int:
         if 0 <= tokens <= MAXIMUM_TOKENS:

@@ -6,6 +6,7 @@ way of a chunk fails a test, on any machine.
 """
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 
 import pytest
@@ -164,3 +165,31 @@ async def test_a_thousand_requests_on_a_connection_make_no_new_timer(wire: Wire)
         loop.call_later = original  # type: ignore[method-assign]
     assert len(timers) <= 3
     assert sum(item.startswith(b"HTTP/1.1 200") for item in wire.to_client.written) == 101
+
+
+@pytest.mark.parametrize("kind", ["plain", "stream", "refused"])
+async def test_a_request_leaves_nothing_for_the_collector(wire: Wire, kind: str) -> None:
+    """No object of a request that has ended is in a cycle: all go at once, without a search."""
+    body = chat_body(stream=kind == "stream")
+    data = request("POST", CHAT if kind != "refused" else "/none", body=body)
+    events = b"".join(chunk(event) for event in chat_events(["a", "b"], include_usage=True))
+
+    def serve() -> None:
+        wire.client.data_received(data)
+        if kind == "plain":
+            wire.engine.data_received(chat_answer())
+        elif kind == "stream":
+            wire.engine.data_received(stream_head())
+            wire.engine.data_received(events + b"0\r\n\r\n")
+
+    for _ in range(5):
+        serve()
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(20):
+            serve()
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+    assert wire.proxy.busy == 0
