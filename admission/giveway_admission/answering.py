@@ -205,18 +205,22 @@ class Answering:
 
     def our_lines(self) -> list[bytes]:
         """Header lines of our own, for every answer."""
-        lines = [b"X-Request-Id: %b\r\n" % self.name]
         admission = self.admission
-        if admission is not None:
-            lines.append(self.proxy.identity_lines(admission.class_name, admission.tenant))
-            lines.append(
-                b"X-Giveway-Queue-Ms: %d\r\nX-Giveway-Decision: %b\r\n"
-                % (self._waited_s * 1000, self._decision or b"queued")
+        if admission is None:
+            return [b"X-Request-Id: %b\r\n" % self.name]
+        request = admission.request
+        lines = [
+            b"X-Request-Id: %b\r\n%bX-Giveway-Queue-Ms: %d\r\nX-Giveway-Decision: %b\r\n"
+            % (
+                self.name,
+                self.proxy.identity_lines(admission.class_name, admission.tenant),
+                self._waited_s * 1000,
+                self._decision or b"queued",
             )
-            request = admission.request
-            quota = self.proxy.admitter.quota(request.rank, request.tenant)
-            if quota is not None:
-                lines.append(quota_lines(quota))
+        ]
+        quota = self.proxy.admitter.quota(request.rank, request.tenant)
+        if quota is not None:
+            lines.append(quota_lines(quota))
         return lines
 
     @property

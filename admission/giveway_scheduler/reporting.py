@@ -67,6 +67,8 @@ def tenant_statistics(tenants: Iterable[Tenant], *, now_s: float) -> tuple[Tenan
 
 def quota(of_class: Budget, of_tenant: Budget | None, *, now_s: float) -> Quota | None:
     """The tighter bucket of each kind. None: neither class nor tenant has a limit."""
+    if not (of_class.is_limited or (of_tenant is not None and of_tenant.is_limited)):
+        return None
     budgets = (of_class,) if of_tenant is None else (of_class, of_tenant)
     requests = _tightest([each.requests for each in budgets], now_s)
     tokens = _tightest([each.tokens for each in budgets], now_s)
