@@ -22,7 +22,6 @@ QUIET_S = 900.0
 TENANTS_AT_ONCE = 40
 JOB_REQUESTS = 60
 _BUSY_AT_S = 300.0
-_EASY_PER_S = 0.05
 CUSTOMER = "customer"
 """Stands for the tenant that the policy in force has named last."""
 
@@ -48,6 +47,8 @@ class DayLoad:
     """Of each hour."""
     tenants: int
     """That come and go over all the time."""
+    easy_per_s: float = 0.05
+    """Requests a second outside of the busy stretches (and in them, beside the others)."""
     seed: int = 1
 
     def requests(self) -> Iterator[Ask]:
@@ -77,11 +78,11 @@ class DayLoad:
 
     def _easy(self, hour: int, generator: random.Random) -> Iterator[Ask]:
         rows = load_sample(Sample.CHAT)
-        at_s = hour * HOUR_S + generator.expovariate(_EASY_PER_S)
+        at_s = hour * HOUR_S + generator.expovariate(self.easy_per_s)
         while at_s < (hour + 1) * HOUR_S:
             class_name = generator.choice((REALTIME, STANDARD, GUEST, FLOWS, BATCH))
             yield self._ask(at_s, class_name, generator.choice(rows), generator)
-            at_s += generator.expovariate(_EASY_PER_S)
+            at_s += generator.expovariate(self.easy_per_s)
 
     def _ask(
         self,
