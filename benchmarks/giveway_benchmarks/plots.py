@@ -13,6 +13,8 @@ from giveway_benchmarks.tables import Speeds, cpu_us, held_mb, p50_us, p99_us
 from giveway_benchmarks.targets import GIVEWAY
 
 _OTHER_COLOR = "#9ca3af"
+_FAR = 20
+"""So many times as long, a bar would leave no room for the others."""
 
 
 def plot_cpu(rows: Sequence[ResultRow], path: Path) -> None:
@@ -30,9 +32,11 @@ def plot_cpu(rows: Sequence[ResultRow], path: Path) -> None:
             ),
             strict=True,
         ):
-            _bars(axis, _medians(speeds, scenario, cpu_us))
-            axis.set_xscale("log")
-            axis.set_title(f"CPU µs for {title}")
+            values = _medians(speeds, scenario, cpu_us)
+            _bars(axis, values)
+            if values and max(values.values()) > _FAR * min(values.values()):
+                axis.set_xscale("log")
+            axis.set_title(f"CPU µs for {title}", fontsize=9)
         save_plot(figure, path)
 
 
@@ -65,9 +69,13 @@ def _bars(axis: Axes, values: dict[str, float]) -> None:
     names = sorted(values, key=lambda name: -values[name])
     colors = [GIVEWAY_COLOR if name == GIVEWAY else _OTHER_COLOR for name in names]
     bars = axis.barh(names, [values[name] for name in names], color=colors, height=0.65)
-    axis.bar_label(bars, fmt="{:,.3g}", padding=3, fontsize=8)
+    axis.bar_label(bars, fmt=_label, padding=3, fontsize=8)
     axis.margins(x=0.25)
     axis.grid(visible=False, axis="y")
+
+
+def _label(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _delays(axis: Axes, speeds: Speeds, scenario: str, title: str) -> None:
