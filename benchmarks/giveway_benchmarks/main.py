@@ -7,6 +7,7 @@ the others wrote. Without a word: all four.
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,6 +30,8 @@ WORDS = ("speed", "memory", "crowds", "report")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
+    # As an exit, so that the proxies that were started end too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     words = options.words or list(WORDS)
     if len(os.sched_getaffinity(0)) < 2:
         print("The load and the proxy need a core each; this machine has one.", file=sys.stderr)
