@@ -9,6 +9,7 @@ are hidden. No key, header or prompt is in the state this is made of.
 """
 
 import time
+from dataclasses import asdict
 from typing import Protocol
 
 import msgspec
@@ -109,7 +110,9 @@ class StatusWriter:
                 for name, count in metrics.unknown_classes()
             ],
             "tenants": [_tenant(each, metrics) for each in now.tenants[:100]],
-            "decisions": state.recent_decisions.latest(shown=metrics.shown_tenant),
+            "decisions": [
+                asdict(each) for each in state.recent_decisions.latest(shown=metrics.shown_tenant)
+            ],
         }
 
 
@@ -155,7 +158,7 @@ def _class(now: ClassStatistics, facts: PolicyFacts, *, metrics: Metrics) -> dic
             }
         )
     return {
-        **{field: getattr(now, field) for field in ClassStatistics.__dataclass_fields__},
+        **asdict(now),
         "kind": facts.kinds.get(now.name, ""),
         "progress": metrics.progress(now.name),
         "objectives": objectives,
@@ -163,5 +166,4 @@ def _class(now: ClassStatistics, facts: PolicyFacts, *, metrics: Metrics) -> dic
 
 
 def _tenant(now: TenantStatistics, metrics: Metrics) -> dict[str, object]:
-    fields = {field: getattr(now, field) for field in TenantStatistics.__dataclass_fields__}
-    return {**fields, "name": clean_text(metrics.shown_tenant(now.name), limit=128)}
+    return {**asdict(now), "name": clean_text(metrics.shown_tenant(now.name), limit=128)}

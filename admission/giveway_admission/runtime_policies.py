@@ -7,7 +7,6 @@ request costs a few look-ups. It never changes; a new document makes a new one.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from giveway_policy.documents import PolicyDocument
 from giveway_scheduler import Request, RequestKey, Settings, TenantName
@@ -26,12 +25,12 @@ _UNKNOWN_KEY = "The API key is not known here. Check the key, or ask for one."
 
 @dataclass(slots=True, kw_only=True, unsafe_hash=True)
 class Admission:
-    """A request that may be offered to the scheduler."""
+    """A request that may be offered to the scheduler. Not frozen: each request makes one."""
 
-    request: Final[Request]
-    class_name: Final[str]
-    tenant: Final[str]
-    asked_class_unknown: Final[bool]
+    request: Request
+    class_name: str
+    tenant: str
+    asked_class_unknown: bool
     """It asked for a class that does not exist; that counted as not asked."""
 
 
@@ -137,18 +136,18 @@ class RuntimePolicy:
 class Standing:
     """What one policy makes of the headers of a request."""
 
-    policy: Final[RuntimePolicy]
-    headers: Final[Mapping[bytes, bytes]]
-    tenant: Final[TenantName]
-    rules: Final[Rules]
-    rank: Final[int]
+    policy: RuntimePolicy
+    headers: Mapping[bytes, bytes]
+    tenant: TenantName
+    rules: Rules
+    rank: int
     """Of a request whose body names no service tier."""
-    asked_class_unknown: Final[bool]
-    patience_s: Final[float | None]
+    asked_class_unknown: bool
+    patience_s: float | None
     """None: no wish."""
-    workflow: Final[str | None]
+    workflow: str | None
     """None: none was named."""
-    waits_for: Final[str | None]
+    waits_for: str | None
     """None: it waits for nothing."""
 
 

@@ -88,9 +88,13 @@ class _ShowVersion(argparse.Action):
 
 
 def version() -> str:
+    """With "(compiled)" if what runs at each request is machine code here (`make wheel`)."""
     import importlib.metadata  # as slow to load as all the rest together
+    import importlib.util
 
-    return importlib.metadata.version("giveway")
+    module = importlib.util.find_spec("giveway_scheduler.scheduling")
+    is_compiled = module is not None and str(module.origin).endswith(".so")
+    return importlib.metadata.version("giveway") + (" (compiled)" if is_compiled else "")
 
 
 def open_standard_streams() -> None:

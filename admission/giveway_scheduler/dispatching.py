@@ -121,6 +121,4 @@ def _expected_output(entry: Entry, flow: Flow) -> float:
     if not flow.answers:
         return reserved
     expected = flow.mean_output_tokens * request.answers
-    if expected > reserved:
-        expected = reserved
-    return expected
+    return min(expected, reserved)

@@ -27,6 +27,7 @@ RIVALS = Path(
 
 SYSTEM_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"))
 _OWN = Path(sys.executable).parent
+_COMPILED = _OWN.parents[1] / ".run" / "compiled"
 
 
 def _haproxy(place: Place) -> Sequence[str]:
@@ -135,11 +136,20 @@ LITELLM = Kind(
     patience=4.0,
 )
 COMMON = Kind(name="common", command=_common)
-GIVEWAY = Kind(
-    name="giveway",
+GIVEWAY_PLAIN = Kind(
+    name="giveway-plain",
     command=_giveway,
     missing=lambda: _unless((_OWN / "giveway").exists(), "make .venv/run-ready"),
     queues=True,
 )
+GIVEWAY = replace(
+    GIVEWAY_PLAIN,
+    name="giveway",
+    missing=lambda: _unless(_COMPILED.exists(), "make .run/compiled"),
+    environment={"PYTHONPATH": str(_COMPILED)},
+)
 GIVEWAY_OVERLOAD = replace(GIVEWAY, command=lambda place: _giveway(place, "giveway-overload.yaml"))
-KINDS = {kind.name: kind for kind in (HAPROXY, NGINX, ENVOY, SMG, LITELLM, COMMON, GIVEWAY)}
+KINDS = {
+    kind.name: kind
+    for kind in (HAPROXY, NGINX, ENVOY, SMG, LITELLM, COMMON, GIVEWAY, GIVEWAY_PLAIN)
+}

@@ -27,7 +27,7 @@ def test_one_short_round_of_direct_and_giveway(tmp_path: Path) -> None:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "giveway_benchmarks"),
-            *("speed", "--rounds", "1", "--speed", "0.2", "--proxies", "giveway"),
+            *("speed", "--rounds", "1", "--speed", "0.2", "--proxies", "giveway-plain"),
             *("--scenarios", "requests,chunks-64", "--results", str(tmp_path / "rows")),
         ],
         capture_output=True,
@@ -36,9 +36,11 @@ def test_one_short_round_of_direct_and_giveway(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    lines = re.findall(r"^([a-z\d-]+) +(direct|giveway) +([\d,]+) ", done.stdout, re.MULTILINE)
+    lines = re.findall(
+        r"^([a-z\d-]+) +(direct|giveway-plain) +([\d,]+) ", done.stdout, re.MULTILINE
+    )
     pairs = {(scenario, proxy) for scenario, proxy, _ in lines}
-    assert pairs == set(itertools.product(("requests", "chunks-64"), ("direct", "giveway")))
+    assert pairs == set(itertools.product(("requests", "chunks-64"), ("direct", "giveway-plain")))
     assert all(int(rate.replace(",", "")) > 0 for _, _, rate in lines)
     assert len((tmp_path / "rows").read_text().splitlines()) == 4
 

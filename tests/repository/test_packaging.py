@@ -90,3 +90,11 @@ def test_versions_used_in_tests_are_pinned() -> None:
     ]
     names = {item.split(">")[0].split("<")[0].lower().replace("_", "-") for item in wanted}
     assert names - pinned == set()
+
+
+def test_every_module_to_compile_is_there() -> None:
+    """Else `make wheel` fails, which nobody would see before a release."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    hook = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
+    assert (ROOT / hook["path"]).is_file()
+    assert [each for each in hook["compiled"] if not (ROOT / "admission" / each).exists()] == []

@@ -10,7 +10,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from giveway_scheduler.classes import ServiceClass
 from giveway_scheduler.entries import Entry
@@ -27,7 +27,7 @@ class Start:
     """The one source of chance."""
 
 
-class Picker(Protocol):
+class Picker:
     """One algorithm. Methods with a default are for the algorithms that have something to say."""
 
     watches: ClassVar[bool] = False
@@ -47,7 +47,7 @@ class Picker(Protocol):
 
     def choose(self, heads: Sequence[Entry], *, now_s: float) -> Entry:
         """One of `heads`, of which there is at least one. It goes, and is charged next."""
-        ...
+        raise NotImplementedError
 
     def charge(
         self, service_class: ServiceClass, *, requests: int, tokens: float, now_s: float
