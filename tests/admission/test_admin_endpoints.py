@@ -16,7 +16,7 @@ from giveway_admission.recent_decisions import DecisionKind
 from giveway_policy.defaults import default_spec
 from giveway_policy.documents import PolicyName, make_document
 from giveway_policy.faults import Fault, FaultKind
-from giveway_scheduler import BucketStatistics, Usage
+from giveway_scheduler import BucketStatistics, Statistics, Usage
 
 from tests.admission.admin_support import (
     Clock,
@@ -191,15 +191,13 @@ async def test_bytes_that_are_no_request_are_a_client_error(
 
 async def test_fault_of_ours_is_told_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
     """500 without a word of what went wrong; the log has its type and place."""
-    state = MadeUpState()
 
-    class Broken(Metrics):
-        def render(self) -> bytes:
+    class Broken(MadeUpState):
+        def statistics(self) -> Statistics:
             raise ValueError(f"secret {CANARY}")
 
-    state.metrics = Broken(version="1")
-    async with asking(state) as client:
-        answer = await client.get("/metrics")
+    async with asking(Broken()) as client:
+        answer = await client.get("/status")
         text = await answer.text()
     assert answer.status == 500
     assert json.loads(text) == {"error": "internal error"}

@@ -197,7 +197,12 @@ async def test_a_half_closed_client_still_counts_as_gone_or_is_answered(
         data = await client.read_until_close()
         await client.close()
         assert data == b"" or data.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
-        assert all(seen.half_closed_s is None or not seen.is_open for seen in engine.connections)
+        await until(
+            lambda: all(
+                seen.half_closed_s is None or not seen.is_open for seen in engine.connections
+            ),
+            what="what ended on our side ended wholly",
+        )
         await until(lambda: is_idle(proxy.admin_url), what="no gauge is left")
 
 
