@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.lines import CHAT, Line, arrivals, holders, identity, named
+from tests.support.lines import CHAT, holders, identity
 from tests.support.metering import level, limited
 from tests.support.policies import policy
 from tests.support.proxy_fixtures import ProxyStarter
@@ -38,29 +38,6 @@ async def test_b13_a_request_larger_than_the_bucket_goes_as_debt_or_is_told(
         refused = await ask(proxy.url, CHAT, large)
         assert (refused.status, refused.error["code"]) == (429, "rate_limited")
         assert "tokens" in str(refused.error["message"])
-
-
-async def test_b13_small_requests_do_not_wait_behind_a_large_one(
-    start_proxy: ProxyStarter,
-) -> None:
-    """The large one can't pay for minutes and waits; small ones pass meanwhile, whoever asks."""
-    async with ScriptedEngine(chatting()) as engine:
-        documents = limited(
-            over_limit="Queue", time_to_live_s=60, tokensPerMinute=60, tokenBurst=1000
-        )
-        proxy = await start_proxy(engine.url, documents=documents)
-        engine.script = answering(chat_answer(prompt_tokens=10, completion_tokens=490))
-        assert (await ask(proxy.url, CHAT, named("first", max_tokens=490))).status == 200
-        engine.script = answering(chat_answer(prompt_tokens=5, completion_tokens=5))
-        line = Line(proxy)
-        await line.add("large", tenant="A", max_tokens=1500)
-        for tenant in ("B", "A"):
-            for _ in range(5):
-                small = named("small", max_tokens=5)
-                answer = await ask(proxy.url, CHAT, small, headers=identity(tenant))
-                assert answer.status == 200, tenant
-        assert "large" not in arrivals(engine)
-        line.tasks[0].cancel()
 
 
 async def test_b15_a_debt_lasts_as_long_as_the_hint_says(start_proxy: ProxyStarter) -> None:

@@ -256,8 +256,8 @@ async def test_a40_a_balancer_that_closes_first_never_fails(start_proxy: ProxySt
 
 @pytest.mark.slow
 async def test_a05_only_silence_counts_as_a_time_out(start_proxy: ProxyStarter) -> None:
-    """Three times as long as every time-out, in pieces: the stream and a plain answer are whole."""
-    pieces = [b'{"choices":[]', b" " * 8, b" " * 8, b" " * 8, b" " * 8, b"}"]
+    """Longer than every time-out of 3 s, in pieces: the stream and a plain answer are whole."""
+    pieces = [b'{"choices":[]', *[b" " * 8] * 10, b"}"]
 
     async def slow(exchange: Exchange) -> None:
         body = b"".join(pieces)
@@ -266,16 +266,16 @@ async def test_a05_only_silence_counts_as_a_time_out(start_proxy: ProxyStarter) 
             % len(body)
         )
         for piece in pieces:
-            await exchange.pause(0.5)
+            await exchange.pause(0.4)
             await exchange.send(piece)
 
-    options = [f"--{name}-timeout=1" for name in ("header", "body", "write")]
+    options = [f"--{name}-timeout=3" for name in ("header", "body", "write")]
     async with ScriptedEngine(probes_first(slow)) as engine:
         proxy = await start_proxy(
             engine.url,
             *options,
-            "--keep-alive=1",
-            documents=[policy(engine={"idleTimeoutSeconds": 1, "connectTimeoutSeconds": 1})],
+            "--keep-alive=3",
+            documents=[policy(engine={"idleTimeoutSeconds": 3, "connectTimeoutSeconds": 3})],
         )
         answers = await asyncio.gather(
             ask(proxy.url, CHAT, chat_body()), ask(proxy.url, CHAT, chat_body(stream=True))
