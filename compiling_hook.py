@@ -26,8 +26,8 @@ class CompilingHook(BuildHookInterface[Any]):
         """Compile, unless this is an editable install, which runs the sources as they are."""
         if version == "editable":
             return
-        self._folder = Path(tempfile.mkdtemp(prefix="giveway-compiling-"))
-        sources = self._folder / _SOURCES
+        self._copy = tempfile.TemporaryDirectory(prefix="giveway-compiling-")  # gone on errors too
+        sources = Path(self._copy.name, _SOURCES)
         shutil.copytree(
             Path(self.root, _SOURCES), sources, ignore=shutil.ignore_patterns("__pycache__")
         )
@@ -57,4 +57,4 @@ class CompilingHook(BuildHookInterface[Any]):
     def finalize(self, version: str, *_: object) -> None:
         """Throw the copy away."""
         if version != "editable":
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._copy.cleanup()
