@@ -31,7 +31,7 @@ help: ## Show what there is
 
 .venv/test-ready: .venv/run-ready
 	@echo "installing the tools for the tests into .venv"
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt --group dev
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[operator,simulation]' --group dev
 	@touch $@
 
 .PHONY: run
@@ -40,7 +40,7 @@ run: .venv/run-ready ## Watch it work: the same load on an engine without and wi
 
 .PHONY: test
 test: check ## Check and test everything that needs no GPU and no real vLLM
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not vllm and not nightly and not alone" --dist loadgroup
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not vllm and not cluster and not nightly and not alone" --dist loadgroup
 	$(BIN)/python -m pytest -m alone
 
 .PHONY: check

@@ -7,7 +7,17 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-SOURCES = [ROOT / "admission", ROOT / "simulation"]
+FOLDERS = (
+    "admission",
+    "benchmarks",
+    "crds",
+    "docs",
+    "examples",
+    "operator",
+    "simulation",
+    "tests",
+)
+SOURCES = [ROOT / "admission", ROOT / "operator", ROOT / "simulation"]
 
 
 def test_there_are_documents_to_check() -> None:
@@ -32,7 +42,7 @@ def test_modules_and_folders_named_in_documents_exist(document: Path) -> None:
     paths = [
         name
         for name in quoted
-        if re.fullmatch(r"(admission|simulation|tests|docs|examples|benchmarks)/[\w./-]*", name)
+        if re.fullmatch(rf"({'|'.join(FOLDERS)})/[\w./-]*", name)
     ]
     missing = [name for name in modules if not _is_module(name)]
     missing += [name for name in paths if not (ROOT / name).exists()]

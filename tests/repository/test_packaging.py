@@ -14,6 +14,7 @@ PACKAGES = {
     "giveway_policy",
     "giveway_admission",
     "giveway_command",
+    "giveway_operator",
     "giveway_simulation",
 }
 
@@ -44,6 +45,7 @@ def test_wheel_holds_every_tracked_file_of_the_packages(wheel_files: set[str]) -
             "--others",
             "--exclude-standard",
             "admission",
+            "operator",
             "simulation",
         ],
         cwd=ROOT,
@@ -72,7 +74,8 @@ def test_no_operator_package_shadows_the_standard_library() -> None:
 def test_every_dependency_has_an_upper_and_a_lower_bound() -> None:
     """A pin that is open above breaks a user's installation some day; one below, today."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["simulation"]]
+    extras = project["optional-dependencies"].values()
+    wanted = [*project["dependencies"], *(item for extra in extras for item in extra)]
     assert [item for item in wanted if ">=" not in item or "<" not in item] == []
 
 
@@ -83,9 +86,10 @@ def test_versions_used_in_tests_are_pinned() -> None:
         for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines()
     }
     document = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    extras = document["project"]["optional-dependencies"].values()
     wanted = [
         *document["project"]["dependencies"],
-        *document["project"]["optional-dependencies"]["simulation"],
+        *(item for extra in extras for item in extra),
         *document["dependency-groups"]["dev"],
     ]
     names = {item.split(">")[0].split("<")[0].lower().replace("_", "-") for item in wanted}

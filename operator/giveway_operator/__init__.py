@@ -1,0 +1,1 @@
+"""The operator: resources and measured SLOs in, policy documents and status out."""
