@@ -39,11 +39,7 @@ def test_modules_and_folders_named_in_documents_exist(document: Path) -> None:
     """`giveway_scheduler.picking` and `tests/field/` in code quotes are real modules and paths."""
     quoted = re.findall(r"`([^`\n]+)`", document.read_text("utf-8"))
     modules = [name for name in quoted if re.fullmatch(r"giveway_\w+(\.[a-z_]+)+", name)]
-    paths = [
-        name
-        for name in quoted
-        if re.fullmatch(rf"({'|'.join(FOLDERS)})/[\w./-]*", name)
-    ]
+    paths = [name for name in quoted if re.fullmatch(rf"({'|'.join(FOLDERS)})/[\w./-]*", name)]
     missing = [name for name in modules if not _is_module(name)]
     missing += [name for name in paths if not (ROOT / name).exists()]
     assert missing == []
