@@ -1,7 +1,8 @@
 """Which scheduler settings follow from a policy document?
 
 The one place where the words of resources become the scheduler's numbers: milliseconds and minutes
-become seconds, percentages become ratios, and limits of the fleet become this proxy's share.
+become seconds, percentages become ratios, and limits of the fleet become this proxy's share. Where
+the document has weights that the operator decided, those hold and not the policy's own.
 """
 
 import math
@@ -108,18 +109,26 @@ def _scaled(limit: int | None, factor: float, *, minimum: float = 0.0) -> float 
 def _classes(document: PolicyDocument) -> tuple[ClassSettings, ...]:
     spec = document.spec
     agings = {aging.class_name: aging for aging in spec.scheduling.dynamic_aging.classes}
-    return tuple(_class(each, agings, share=document.share) for each in spec.classes)
+    weights = document.class_weights
+    return tuple(
+        _class(each, agings, weight=weights[each.name], share=document.share)
+        for each in spec.classes
+    )
 
 
 def _class(
-    each: resources.ServiceClass, agings: Mapping[str, ClassAging], *, share: float
+    each: resources.ServiceClass,
+    agings: Mapping[str, ClassAging],
+    *,
+    weight: float,
+    share: float,
 ) -> ClassSettings:
     aging = agings.get(each.name)
     defaults = ClassSettings(name=ClassName(each.name), kind=Kind(each.kind.value), weight=0.0)
     return ClassSettings(
         name=ClassName(each.name),
         kind=Kind(each.kind.value),
-        weight=float(each.weight),
+        weight=weight,
         limits=share_limits(each.limits, share),
         over_limit=OverLimit(each.over_limit.value),
         queue_capacity=each.queue.capacity,

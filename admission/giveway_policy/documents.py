@@ -12,6 +12,7 @@ writes it, proxies read it, and both may be of different versions: `format` says
 import hashlib
 import json
 import zlib
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, StringConstraints, ValidationError
@@ -25,6 +26,7 @@ FORMAT: Final = 1
 LARGEST_DOCUMENT_BYTES = 32 * 2**20
 _NOT_HASHED = frozenset({"hash", "epoch", "generation"})
 
+ClassWeight = Annotated[float, Field(ge=0, le=1_000_000_000, allow_inf_nan=False)]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -69,6 +71,18 @@ class PolicyDocument(Model):
     )
     spec: SLOPolicySpec = Field(description="The policy, complete.")
     tenants: tuple[Tenant, ...] = Field(default=(), description="All tenants, by name.")
+    weights: dict[ClassName, ClassWeight] = Field(
+        default_factory=dict,
+        max_length=16,
+        description="Weights that the operator decided. A class that is not named has the spec's.",
+    )
+
+    @property
+    def class_weights(self) -> dict[str, float]:
+        """The weight of each class that is in force, in the order of the classes."""
+        return {
+            each.name: self.weights.get(each.name, float(each.weight)) for each in self.spec.classes
+        }
 
     @property
     def order(self) -> tuple[int, int]:
@@ -92,8 +106,12 @@ def make_document(
     epoch: int = 0,
     generation: int = 1,
     share: float = 1.0,
+    weights: Mapping[str, float] | None = None,
 ) -> PolicyDocument:
-    """The document of this content, with its hash."""
+    """The document of this content, with its hash.
+
+    `weights` None: the spec's. Raises `DocumentError` for weights that do not fit the classes.
+    """
     unsigned = PolicyDocument(
         policy=policy,
         epoch=epoch,
@@ -102,7 +120,9 @@ def make_document(
         share=share,
         spec=spec,
         tenants=tuple(sorted(tenants, key=lambda each: each.name)),
+        weights=dict(weights or {}),
     )
+    _check_weights(unsigned)
     return unsigned.model_copy(update={"hash": content_hash(unsigned)})
 
 
@@ -141,7 +161,19 @@ def parse_document(data: bytes) -> PolicyDocument:
         raise DocumentError(FaultKind.SCHEMA, f"{where}: {first['msg'][:300]}") from None
     if _hash_of(raw) != document.hash:
         raise DocumentError(FaultKind.HASH, "its content does not fit its hash")
+    _check_weights(document)
     return document
+
+
+def _check_weights(document: PolicyDocument) -> None:
+    weights = document.class_weights
+    unknown = sorted(set(document.weights) - set(weights))
+    if unknown:
+        raise DocumentError(
+            FaultKind.MEANING, f"weights.{unknown[0]}: there is no such class in the policy"
+        )
+    if document.weights and not any(weights.values()):
+        raise DocumentError(FaultKind.MEANING, "weights: all are 0, so nobody has a share")
 
 
 def _hash_of(written: dict[str, object]) -> str:
@@ -179,7 +211,11 @@ def too_large() -> DocumentError:
 
 
 def _plain(document: PolicyDocument) -> dict[str, object]:
-    return document.model_dump(mode="json", by_alias=True, exclude_none=True)
+    """Without weights as documents were before there were any: old ones keep their hash."""
+    written = document.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if not document.weights:
+        del written["weights"]
+    return written
 
 
 def _canonical(content: dict[str, object]) -> str:

@@ -1,12 +1,13 @@
 """Do the policy's words become the right numbers?"""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TypeVar
 
 import pytest
 from giveway_admission.translating import share_limits, translate
 from giveway_policy import enumerations
-from giveway_policy.defaults import default_document
+from giveway_policy.defaults import default_document, default_spec
+from giveway_policy.documents import PolicyName, make_document
 from giveway_policy.enumerations import Indicator, Kind
 from giveway_policy.limits import Limits, TenantLimits
 from giveway_policy.mechanics import (
@@ -179,6 +180,18 @@ def test_the_policy_above_changes_every_setting() -> None:
 def _equal_fields(one: Part, other: Part) -> set[str]:
     names = (field.name for field in fields(one))
     return {name for name in names if getattr(one, name) == getattr(other, name)}
+
+
+def test_weights_that_the_operator_decided_hold_and_not_those_of_the_policy() -> None:
+    """All else stays as the policy says: a reload of weights moves nothing but weights."""
+    name, spec = PolicyName(name="x"), default_spec()
+    plain = translate(make_document(name, spec))
+    moved = translate(make_document(name, spec, weights={"realtime": 66.0, "standard": 29.0}))
+    assert [each.weight for each in moved.classes] == [66.0, 29.0, 5.0]
+    weights = {each.name: each.weight for each in plain.classes}
+    assert plain == replace(
+        moved, classes=tuple(replace(each, weight=weights[each.name]) for each in moved.classes)
+    )
 
 
 def test_the_built_in_policy_becomes_the_published_numbers() -> None:

@@ -1,12 +1,15 @@
 """Does a change of the policy under traffic lose, break or double anything?"""
 
 import asyncio
+import json
 import shutil
 import time
 from pathlib import Path
 
 import pytest
 import yaml
+from giveway_policy.documents import PolicyName, document_json, make_document
+from giveway_policy.resources import SLOPolicySpec
 
 from tests.support.policies import Spec, policy, service_class, write_policy
 from tests.support.processes import Proxy
@@ -116,6 +119,55 @@ async def test_d14_ten_reloads_under_traffic_break_nothing(start_proxy: ProxySta
         assert len(engine.work) == 100
         assert engine.most_busy == 50
         assert await outcomes(proxy.admin_url) == {"completed": 100}
+
+
+async def test_weights_that_the_operator_decides_change_under_traffic_and_break_nothing(
+    start_proxy: ProxyStarter, tmp_path: Path
+) -> None:
+    """H8 at the proxy: a new document with other weights alone; all streams are whole."""
+    gate = asyncio.Event()
+
+    async def held(exchange: Exchange) -> None:
+        await exchange.send(stream_head())
+        await exchange.send(chunk(chat_chunk(role="assistant", text="")))
+        await gate.wait()
+        await exchange.send_events(chat_events(["y"])[1:])
+        await exchange.end()
+
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    spec = SLOPolicySpec.model_validate_json(json.dumps(policy(seats=5)["spec"]))
+
+    def publish(generation: int, standard: float) -> None:
+        document = make_document(
+            PolicyName(namespace="llm", name="chat"),
+            spec,
+            epoch=1,
+            generation=generation,
+            weights={"standard": standard},
+        )
+        (mounted / "chat.json").write_text(document_json(document))
+
+    async def weight() -> float:
+        samples = await scrape(proxy.admin_url)
+        return samples.value("giveway_class_weight", **{"class": "standard"})
+
+    publish(1, 25.0)
+    async with ScriptedEngine(probes_first(held)) as engine:
+        proxy = await start_proxy(engine.url, "--policy-document", str(mounted))
+        tasks = [asyncio.create_task(_whole_stream(proxy.url)) for _ in range(10)]
+        await until(lambda: queue_has(proxy.admin_url, 5), what="5 wait")
+        for generation, standard in enumerate((30.0, 36.0, 25.0), start=2):
+            publish(generation, standard)
+
+            async def arrived(wanted: float = standard) -> bool:
+                return await weight() == wanted
+
+            await until(arrived, what=f"weight {standard}")
+            assert engine.busy == 5
+        gate.set()
+        assert set(await asyncio.gather(*tasks)) == {True}
+        assert await outcomes(proxy.admin_url) == {"completed": 10}
 
 
 async def _generation_is_not(proxy: Proxy, turn: int) -> bool:

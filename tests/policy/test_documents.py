@@ -49,6 +49,18 @@ def _changed(**fields: object) -> bytes:
     return json.dumps(plain).encode()
 
 
+def _signed(**fields: object) -> bytes:
+    """The same, with the hash that belongs to it."""
+    return _signed_content(json.loads(_changed(**fields)))
+
+
+def _signed_content(content: dict[str, object]) -> bytes:
+    hashed = {key: content[key] for key in content if key not in ("hash", "epoch", "generation")}
+    text = json.dumps(hashed, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    content["hash"] = hashlib.sha256(text.encode()).hexdigest()
+    return json.dumps(content).encode()
+
+
 def test_the_document_of_format_1_is_as_it_always_was() -> None:
     """Other versions of giveway hold documents like this: not a byte may change in format 1."""
     golden = (GOLDEN / "document-format-1.json").read_text()
@@ -60,10 +72,7 @@ def test_a_field_that_the_writer_did_not_know_takes_its_default() -> None:
     """So a proxy that is newer than the operator goes on reading what that one writes."""
     content = json.loads(document_json(_golden_document()))
     del content["spec"]["scheduling"]["interactiveFirst"]["rateSignal"]
-    hashed = {key: content[key] for key in content if key not in ("hash", "epoch", "generation")}
-    text = json.dumps(hashed, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    content["hash"] = hashlib.sha256(text.encode()).hexdigest()
-    document = parse_document(json.dumps(content).encode())
+    document = parse_document(_signed_content(content))
     assert document.spec == _golden_document().spec
 
 
@@ -94,16 +103,42 @@ def test_equal_content_has_an_equal_hash_whatever_its_number() -> None:
 
 
 def test_other_content_has_another_hash() -> None:
-    """Also if only the share or one tenant differs."""
+    """Also if only the share, a weight or one tenant differs."""
     name, spec = PolicyName(name="x"), default_spec()
     tenant = Tenant(name="t", maximum_class="batch", default_class="batch")
     hashes = {
         make_document(name, spec).hash,
         make_document(name, spec, share=0.5).hash,
+        make_document(name, spec, weights={"batch": 6.0}).hash,
+        make_document(name, spec, weights={"batch": 6.5}).hash,
         make_document(name, spec, tenants=(tenant,)).hash,
         make_document(PolicyName(name="y"), spec).hash,
     }
-    assert len(hashes) == 4
+    assert len(hashes) == 6
+
+
+def test_weights_that_were_decided_stand_beside_those_of_the_policy() -> None:
+    """A class that is not named keeps the policy's weight; so does everyone without any."""
+    spec = default_spec()
+    document = make_document(PolicyName(name="x"), spec, weights={"standard": 31.25})
+    assert parse_document(document_json(document).encode()) == document
+    assert document.class_weights == {"realtime": 70.0, "standard": 31.25, "batch": 5.0}
+    assert default_document().class_weights == {"realtime": 70.0, "standard": 25.0, "batch": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("weights", "says"),
+    [
+        ({"other": 6.0}, "there is no such class"),
+        ({"realtime": 0.0, "standard": 0.0, "batch": 0.0}, "all are 0"),
+    ],
+    ids=["unknown", "all 0"],
+)
+def test_no_document_is_made_with_weights_that_do_not_fit_its_classes(
+    weights: dict[str, float], says: str
+) -> None:
+    with pytest.raises(DocumentError, match=says):
+        make_document(PolicyName(name="x"), default_spec(), weights=weights)
 
 
 @pytest.mark.parametrize(("older", "newer"), [((0, 5), (1, 1)), ((1, 1), (1, 2)), ((0, 0), (0, 1))])
@@ -134,6 +169,16 @@ def test_the_epoch_counts_more_than_the_generation(
         (_changed(share=0), FaultKind.SCHEMA, "share"),
         (_changed(share=float("nan")), FaultKind.SCHEMA, "share"),
         (_changed(surprise=1), FaultKind.SCHEMA, "surprise"),
+        (_changed(weights={"batch": -0.5}), FaultKind.SCHEMA, "weights.batch"),
+        (_changed(weights={"batch": float("nan")}), FaultKind.SCHEMA, "weights.batch"),
+        (_changed(weights={"batch": float("inf")}), FaultKind.SCHEMA, "weights.batch"),
+        (_changed(weights={"batch": "6"}), FaultKind.SCHEMA, "weights.batch"),
+        (_signed(weights={"other": 6.0}), FaultKind.MEANING, "weights.other: there is no such"),
+        (
+            _signed(weights={"realtime": 0.0, "standard": 0.0, "batch": 0.0}),
+            FaultKind.MEANING,
+            "all are 0",
+        ),
         (_changed(tenants=[{"name": "\ud800"}]), FaultKind.SCHEMA, "JSON"),
         (_changed(hash="0" * 64), FaultKind.HASH, "does not fit its hash"),
         (_changed(share=0.5), FaultKind.HASH, "does not fit its hash"),

@@ -44,9 +44,9 @@ class ProxyStarter:
         """Start one. Without documents: three classes, four seats, no rate limits."""
         self._count += 1
         name = f"serve-{self._count}"
-        path = policy_path or write_policy(
-            self.folder, *(documents or (policy(),)), name=f"{name}.yaml"
-        )
+        path = policy_path
+        if path is None and "--policy-document" not in options:
+            path = write_policy(self.folder, *(documents or (policy(),)), name=f"{name}.yaml")
         proxy = Proxy(
             upstream,
             *options,
