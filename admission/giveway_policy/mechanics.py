@@ -283,7 +283,21 @@ class Adjustment(Model):
     on_telemetry_loss: OnTelemetryLoss = Field(
         default=OnTelemetryLoss.HOLD,
         description="What happens to weights while nothing can be measured. Hold: they stay. "
-        "DecayToBase: they go back to the policy's, step by step.",
+        "DecayToBase: they go back to the policy's, step by step, after telemetryLossSeconds.",
+    )
+    telemetry_loss_seconds: int | None = Field(
+        default=None,
+        ge=0,
+        le=86_400,
+        description="How long nothing may be measured before DecayToBase takes effect. Default: "
+        "two windows.",
+    )
+    minimum_requests: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="Measurements that the window must hold before an objective is judged by "
+        "them. Default: 20.",
     )
 
 
