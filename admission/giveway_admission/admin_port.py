@@ -3,7 +3,7 @@
 aiohttp waits an hour for a request that never comes to its end, and for ever for a client that
 reads nothing of its answer. Each such connection takes one of the file descriptors that clients of
 the data port need. So between the socket and aiohttp stands a protocol that passes everything on
-and knows two times: until the first request's head is complete, and while nothing can be written.
+and knows two times: until the first request's head is complete, and while an answer is not taken.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from aiohttp import hdrs, web
 from aiohttp.http_parser import RawRequestMessage
 
 from giveway_admission.deadlines import Deadline
+from giveway_admission.unsent import ReadingPace, unsent_bytes
 
 IDLE_S = 75.0
 """How long a connection may wait for its next request: longer than any interval of scraping."""
@@ -26,13 +27,19 @@ class AdminPort:
     """The port of one application."""
 
     def __init__(
-        self, application: web.Application, *, head_timeout_s: float, write_timeout_s: float
+        self,
+        application: web.Application,
+        *,
+        head_timeout_s: float,
+        write_timeout_s: float,
+        minimum_read_bytes_per_s: int,
     ) -> None:
         self._runner = web.AppRunner(
             application, access_log=None, keepalive_timeout=IDLE_S, shutdown_timeout=STOP_S
         )
         self._head_timeout_s = head_timeout_s
         self._write_timeout_s = write_timeout_s
+        self._minimum_read_bytes_per_s = minimum_read_bytes_per_s
         self._listener: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -47,7 +54,10 @@ class AdminPort:
                 server(),
                 loop=loop,
                 head_timeout_s=self._head_timeout_s,
-                write_timeout_s=self._write_timeout_s,
+                pace=ReadingPace(
+                    write_timeout_s=self._write_timeout_s,
+                    minimum_bytes_per_s=self._minimum_read_bytes_per_s,
+                ),
             ),
             host,
             port,
@@ -87,13 +97,13 @@ class ImpatientConnection(asyncio.Protocol):
         *,
         loop: asyncio.AbstractEventLoop,
         head_timeout_s: float,
-        write_timeout_s: float,
+        pace: ReadingPace,
     ) -> None:
         self._inner = inner
         self._head_timeout_s = head_timeout_s
-        self._write_timeout_s = write_timeout_s
+        self._pace = pace
         self._head_deadline = Deadline(loop, self._cut)
-        self._write_deadline = Deadline(loop, self._cut)
+        self._write_deadline = Deadline(loop, self._look)
         self._transport: asyncio.Transport | None = None
         self._last: bytes | None = b""
         """The last bytes of the first head. None: it is complete."""
@@ -116,7 +126,7 @@ class ImpatientConnection(asyncio.Protocol):
         return self._inner.eof_received()
 
     def pause_writing(self) -> None:
-        self._write_deadline.set_in(self._write_timeout_s)
+        self._write_deadline.set_in(self._pace.begin())
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
@@ -127,6 +137,16 @@ class ImpatientConnection(asyncio.Protocol):
         self._head_deadline.close()
         self._write_deadline.close()
         self._inner.connection_lost(error)
+
+    def _look(self) -> None:
+        """An answer waits: is any of it taken?"""
+        if self._transport is None:
+            return
+        again_s = self._pace.judge(unsent_bytes(self._transport))
+        if again_s is None:
+            self._cut()
+        else:
+            self._write_deadline.set_in(again_s)
 
     def _cut(self) -> None:
         if self._transport is not None:

@@ -33,6 +33,7 @@ from giveway_admission.incoming_bodies import IncomingBody
 from giveway_admission.logs import log_event
 from giveway_admission.outcomes import Outcome
 from giveway_admission.request_heads import BadHeadError, RequestHead
+from giveway_admission.unsent import ReadingPace, unsent_bytes
 
 if TYPE_CHECKING:
     from giveway_admission.proxying import Proxy
@@ -85,8 +86,8 @@ class ClientConnection(asyncio.Protocol):
 
     __slots__ = (
         *("_ahead", "_body", "_comments", "_comments_s", "_congested", "_deadline", "_exchange"),
-        *("_forgot_ahead", "_head", "_heads", "_paused", "_phase", "_proxy", "_room", "_transport"),
-        *("_unsent", "_watched", "ip"),
+        *("_flushing", "_forgot_ahead", "_head", "_heads", "_pace", "_paused", "_phase", "_proxy"),
+        *("_room", "_transport", "_watched", "ip"),
     )
 
     def __init__(self, proxy: "Proxy") -> None:
@@ -103,8 +104,14 @@ class ClientConnection(asyncio.Protocol):
         self._comments_s = 0.0
         self._congested = False
         self._paused = False
+        self._flushing = False
+        """Closed as soon as what is written has gone out."""
         self._watched: int | None = None
-        self._unsent = 0
+        settings = proxy.settings
+        self._pace = ReadingPace(
+            write_timeout_s=settings.write_timeout_s,
+            minimum_bytes_per_s=settings.minimum_read_bytes_per_s,
+        )
         self._ahead = b""
         self._forgot_ahead = False
         self._room = Room(proxy.arriving, self._room_made)
@@ -166,7 +173,10 @@ class ClientConnection(asyncio.Protocol):
         self._congested = False
         if self._exchange is not None:
             self._exchange.client_congested(False)
-            self._deadline.clear()
+            if self._phase in (_BODY, _STREAMED_BODY):
+                self._deadline.set_in(self._proxy.settings.body_timeout_s)
+            else:
+                self._deadline.clear()
         elif self._phase is _HEAD:
             self._deadline.set_in(self._proxy.settings.keep_alive_s)
 
@@ -490,9 +500,9 @@ class ClientConnection(asyncio.Protocol):
         """End after what is written has gone out."""
         self._phase = _LAST
         if self._transport is not None:
+            self._flushing = True
             self._transport.close()
-            self._unsent = self._transport.get_write_buffer_size()
-            self._deadline.set_in(self._proxy.settings.write_timeout_s)
+            self._watch_writing()
 
     def _linger(self) -> None:
         """As `_close`, though the client still sends: wait for its end a little, so that what it
@@ -512,12 +522,12 @@ class ClientConnection(asyncio.Protocol):
         if transport is None:
             return
         settings = self._proxy.settings
-        if self._congested:
-            unsent = transport.get_write_buffer_size()
-            if unsent < self._unsent:
-                self._watch_writing()
-            else:
+        if self._congested or self._flushing:
+            again_s = self._pace.judge(unsent_bytes(transport))
+            if again_s is None:
                 transport.abort()
+            else:
+                self._deadline.set_in(again_s)
         elif exchange is not None and self._room.is_awaited:
             exchange.refuse(Outcome.QUEUE_FULL, _NO_ROOM, retry_after_s=_RETRY_S)
         elif exchange is not None and self._phase in (_BODY, _STREAMED_BODY):
@@ -530,15 +540,13 @@ class ClientConnection(asyncio.Protocol):
                 exchange.body_too_slow()
         elif self._phase is _HEAD and self._heads.has_begun:
             self._refuse(Outcome.INVALID_REQUEST, "The request head came too slowly.", status=408)
-        elif self._phase is _HEAD and not transport.get_write_buffer_size():
-            transport.close()
+        elif self._phase is _HEAD:
+            self._close()
         else:
             transport.abort()
 
     def _watch_writing(self) -> None:
-        if self._transport is not None:
-            self._unsent = self._transport.get_write_buffer_size()
-            self._deadline.set_in(self._proxy.settings.write_timeout_s)
+        self._deadline.set_in(self._pace.begin())
 
     # Reading and not reading.
 

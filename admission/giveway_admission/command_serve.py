@@ -85,6 +85,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--header-timeout", parse_seconds, "S", "time for a request head")
     add("--body-timeout", parse_seconds, "S", "time in which a body ends or brings 256 KiB")
     add("--write-timeout", parse_seconds, "S", "a client that reads nothing this long is cut")
+    add(
+        "--min-read-rate",
+        parse_bytes,
+        "SIZE",
+        "who then reads less a second is cut (0: nobody)",
+    )
     add("--keep-alive", parse_seconds, "S", "idle time of clients' connections")
     add("--max-head", parse_bytes, "SIZE", "largest request head")
     add("--max-headers", parse_count, "N", "most headers of a request")
@@ -114,6 +120,7 @@ _SETTING_OF_FLAG = {
     "header_timeout": "header_timeout_s",
     "body_timeout": "body_timeout_s",
     "write_timeout": "write_timeout_s",
+    "min_read_rate": "minimum_read_bytes_per_s",
     "keep_alive": "keep_alive_s",
     "max_head": "maximum_head_bytes",
     "max_headers": "maximum_headers",

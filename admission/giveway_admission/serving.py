@@ -134,6 +134,7 @@ class Server:
             make_admin_application(self),
             head_timeout_s=settings.header_timeout_s,
             write_timeout_s=settings.write_timeout_s,
+            minimum_read_bytes_per_s=settings.minimum_read_bytes_per_s,
         )
         try:
             port = await self._admin.start(settings.admin_host, settings.admin_port)

@@ -51,6 +51,10 @@ class ProxySettings:
     write_timeout_s: float = 60.0
     """A client that takes nothing of its answer for this long is cut, so that it can't hold a
     seat (C06)."""
+    minimum_read_bytes_per_s: int = KIB
+    """A client whose answer is held up for a whole `write_timeout_s` and that took less than so
+    much of it is cut too: a byte a minute would hold a seat for ever. A tenth of what a slow phone
+    reads, and of what a stream at the pace of reading needs. 0: only standing still counts."""
     keep_alive_s: float = 620.0
     """Idle time after which a client's connection is closed. Longer than the 600 s of the most
     patient common balancer, so that the balancer closes first and never loses a request (A40)."""

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 from giveway_admission.admin_port import AdminPort, ImpatientConnection
+from giveway_admission.unsent import ReadingPace
 
 PATIENCE_S = 5.0
 """How long a test waits for what has to happen."""
@@ -28,7 +29,12 @@ async def _connected(
     application = web.Application()
     application.router.add_get("/small", _small)
     application.router.add_get("/large", _large)
-    port = AdminPort(application, head_timeout_s=head_timeout_s, write_timeout_s=write_timeout_s)
+    port = AdminPort(
+        application,
+        head_timeout_s=head_timeout_s,
+        write_timeout_s=write_timeout_s,
+        minimum_read_bytes_per_s=0,
+    )
     number = await port.start("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", number, limit=2**16)
     try:
@@ -61,9 +67,10 @@ async def test_the_time_for_a_head_ends_with_the_head() -> None:
 
 
 async def test_who_takes_nothing_of_an_answer_is_cut() -> None:
-    """C06: a page that nobody reads ends with its connection; one that is read slowly does not."""
-    resumed, stuck = _Transport(), _Transport()
-    for transport in (resumed, stuck):
+    """C06: a page that nobody reads ends with its connection; one that is read slowly does not,
+    though it never empties our buffer."""
+    resumed, slow, stuck = _Transport(), _Transport(takes_bytes=1), _Transport()
+    for transport in (resumed, slow, stuck):
         connection = _connection(write_timeout_s=0.02)
         connection.connection_made(transport)
         connection.pause_writing()
@@ -72,6 +79,7 @@ async def test_who_takes_nothing_of_an_answer_is_cut() -> None:
     async with asyncio.timeout(PATIENCE_S):
         await stuck.aborted.wait()
     assert not resumed.aborted.is_set()
+    assert not slow.aborted.is_set()
 
 
 async def test_who_reads_gets_all_of_a_large_answer() -> None:
@@ -95,11 +103,17 @@ async def test_requests_are_answered_one_after_another() -> None:
 
 
 class _Transport(asyncio.Transport):
-    """Remembers that it was cut."""
+    """Remembers that it was cut; `takes_bytes` are gone at each look."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, takes_bytes: int = 0) -> None:
         super().__init__()
         self.aborted = asyncio.Event()
+        self._held_bytes = LARGE_BYTES
+        self._takes_bytes = takes_bytes
+
+    def get_write_buffer_size(self) -> int:
+        self._held_bytes -= self._takes_bytes
+        return self._held_bytes
 
     def abort(self) -> None:
         self.aborted.set()
@@ -112,7 +126,7 @@ def _connection(
         _Inner(),
         loop=asyncio.get_running_loop(),
         head_timeout_s=head_timeout_s,
-        write_timeout_s=write_timeout_s,
+        pace=ReadingPace(write_timeout_s=write_timeout_s, minimum_bytes_per_s=0),
     )
 
 

@@ -1,5 +1,8 @@
 """What does a client that reads slowly cost the proxy, the engine and everybody else?"""
 
+import asyncio
+import contextlib
+import socket
 import time
 
 import pytest
@@ -90,8 +93,9 @@ async def test_a37_c06_a_reader_that_stalls_costs_little_and_is_cut(
 
 @pytest.mark.slow
 async def test_a_reader_that_is_slow_but_reads_gets_everything(start_proxy: ProxyStarter) -> None:
-    """A reader that takes its time, longer than the write time-out in all, loses nothing."""
-    size, count = 65536, 160
+    """Longer than the write time-out in all, and so slowly that megabytes which the system holds
+    last for longer than it: nothing is lost."""
+    size, count = 65536, 80
 
     async def finite(exchange: Exchange) -> None:
         await exchange.send(stream_head())
@@ -106,8 +110,39 @@ async def test_a_reader_that_is_slow_but_reads_gets_everything(start_proxy: Prox
             close = {"Connection": "close"}
             await client.send(request("POST", CHAT, body=chat_body(stream=True), headers=close))
             started_s = time.monotonic()
-            data = await client.read_slowly(piece_bytes=32768, pause_s=0.01)
+            data = await client.read_slowly(piece_bytes=16384, pause_s=0.015)
         assert time.monotonic() - started_s > 2
         assert data.count(b"y") >= (size - 8) * count
         assert data.endswith(b"0\r\n\r\n")
         assert await outcomes(proxy.admin_url) == {"completed": 1}
+
+
+@pytest.mark.slow
+async def test_c06_a_reader_that_drips_is_cut(start_proxy: ProxyStarter) -> None:
+    """C06: a few bytes now and then do not hold a seat for ever, unless that is asked for."""
+    async with ScriptedEngine(probes_first(_push)) as engine:
+        for rate, cut in (("1Mi", True), ("0", False)):
+            options = ("--write-timeout", "1", "--min-read-rate", rate)
+            proxy = await start_proxy(engine.url, *options)
+            async with await _stalled(proxy.url) as client:
+                await until(lambda: engine.busy == 1, what="the stream runs")
+                sock: socket.socket = client.writer.get_extra_info("socket")
+                with sock.dup() as beneath:  # past the event loop, which reads nothing
+                    dripping = asyncio.ensure_future(_drip(beneath))
+                    if cut:
+                        await until(lambda: engine.busy == 0, what="the seat is free")
+                    else:
+                        await holds_for(lambda: engine.busy == 1, what="it runs", for_s=3.5)
+                    dripping.cancel()
+                client.reset()
+            await until(lambda: engine.busy == 0, what="the engine is free")
+            assert await outcomes(proxy.admin_url) == {"client_left": 1}
+
+
+async def _drip(beneath: socket.socket) -> None:
+    """A few kilobytes, again and again."""
+    beneath.setblocking(False)
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            beneath.recv(4096)
+        await asyncio.sleep(0.05)
