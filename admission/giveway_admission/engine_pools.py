@@ -47,7 +47,7 @@ class EnginePool:
         self._dials: dict[Receiver, asyncio.Task[None]] = {}
         self._sweep = Deadline(loop, self._close_old)
         self.connect_timeout_s = 5.0
-        self.idle_timeout_s = 300.0
+        self.idle_timeout_s = 600.0
 
     def send(self, receiver: Receiver, *, fresh: bool = False) -> None:
         """Put the request of `receiver`, now or once a connection is open.

@@ -322,7 +322,7 @@ class Engine(Model):
         default=5, ge=1, le=300, description="How long connecting to the engine may take."
     )
     idle_timeout_seconds: int = Field(
-        default=300,
+        default=600,
         ge=1,
         le=86_400,
         description="How long the engine may send nothing during a request: 504 engine_timeout "
