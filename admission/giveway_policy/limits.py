@@ -69,7 +69,8 @@ class Limits(Model):
         le=1_000_000_000_000,
         description=(
             "LLM tokens that may pass at once after a quiet time. A request larger than this goes "
-            "as debt when the bucket is full. Default: ten seconds' tokens."
+            "as debt when the bucket is full; where it waits for that, half of what comes in is "
+            "saved for it and others may take the rest. Default: ten seconds' tokens."
         ),
     )
 

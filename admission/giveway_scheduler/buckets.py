@@ -9,14 +9,24 @@ What always holds
 - The level is never above the burst; what was taken in any window is at most
   `burst + per_s x window` (and a grain), plus the part of a single amount that exceeds the burst.
 - An amount above the burst passes when the bucket is full and leaves a debt: a level below 0, which
-  is paid off before anything else passes. So nothing waits for ever for being large.
-- A wait that this module names is exact: after it the amount passes, before it does not.
+  is paid off before anything else passes.
+- While such an amount waits, half of what comes in is saved for it and the rest may be taken by
+  others, so that neither keeps the other from going (B13): it waits for at most two times as long as
+  the bucket takes to fill, debts apart, and they have half of the rate until then.
+- A wait that this module names is exact: after it the amount passes, before it does not. Where
+  something is saved for another one, it ends at the latest when that one can go.
 - `per_s` 0 is a closed bucket: nothing passes, whatever its burst.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 from giveway_scheduler.settings import Limits
+
+if TYPE_CHECKING:
+    from giveway_scheduler.queues import Flow
 
 GRAIN_S = 1e-6
 """A wait this short counts as none. A clock of some days has a resolution near 1e-10 s, so a timer
@@ -27,16 +37,24 @@ TOKEN_BURST_S = 10.0
 """Default burst of tokens: ten seconds', so that a long prompt need not wait for a full minute."""
 
 
+SAVED_SHARE = 0.5
+"""What is saved of the rate for a request larger than the bucket. A guess between the two faults:
+all of it would hold up the others, none of it the large one for ever."""
+
+
 class TokenBucket:
     """One bucket. `level` is as of the last call; every method brings it forward first."""
 
-    __slots__ = ("_updated_s", "burst", "level", "per_s")
+    __slots__ = ("_saving_since_s", "_updated_s", "burst", "level", "per_s", "saver")
 
     def __init__(self, *, per_s: float, burst: float, now_s: float) -> None:
         """A new bucket is full."""
         self.per_s = per_s
         self.burst = burst
         self.level = burst
+        self.saver: Flow | None = None
+        """The flow that is saved for: its next request is larger than the bucket. None: none is."""
+        self._saving_since_s = now_s
         self._updated_s = now_s
 
     def refill(self, now_s: float) -> float:
@@ -50,14 +68,43 @@ class TokenBucket:
             self._updated_s = now_s
         return self.level
 
-    def wait_s(self, amount: float, *, now_s: float) -> float:
-        """Seconds until `amount` may pass: 0.0 now, infinite never. Takes nothing."""
+    def wait_s(self, amount: float, *, now_s: float, flow: Flow | None = None) -> float:
+        """Seconds until `amount` of `flow` may pass: 0.0 now, infinite never. Takes nothing.
+
+        `flow` None: it is not the one that is saved for.
+        """
         if self.per_s <= 0.0:
             return math.inf
         if amount > self.burst:
             amount = self.burst
-        wait_s = (amount - self.refill(now_s)) / self.per_s
+        lacking = amount - self.refill(now_s)
+        if self.saver is not None and self.saver is not flow:
+            return self._wait_beside_s(lacking, now_s)
+        wait_s = lacking / self.per_s
         return wait_s if wait_s > GRAIN_S else 0.0
+
+    def _wait_beside_s(self, lacking: float, now_s: float) -> float:
+        """The same for who may not take what is saved. Infinite: not before the saver has gone."""
+        saved = min(SAVED_SHARE * self.per_s * (now_s - self._saving_since_s), self.burst)
+        wait_s = (lacking + saved) / ((1.0 - SAVED_SHARE) * self.per_s)
+        if wait_s <= GRAIN_S:
+            return 0.0
+        full_s = (self.burst - self.level) / self.per_s
+        return min(wait_s, full_s) if full_s > GRAIN_S else math.inf
+
+    def save(self, flow: Flow, *, now_s: float) -> bool:
+        """From now on save for the flow. False: another one is saved for."""
+        if self.saver is None:
+            self.saver = flow
+            self._saving_since_s = now_s
+        return self.saver is flow
+
+    def stop_saving(self, flow: Flow) -> bool:
+        """What was saved is there for all again. False: it was not saved for this flow."""
+        if self.saver is not flow:
+            return False
+        self.saver = None
+        return True
 
     def take(self, amount: float, *, now_s: float) -> None:
         """Take `amount`, as debt if there is not enough. Who may not go asks `wait_s` first."""
@@ -100,11 +147,32 @@ class Budget:
         )
         self.is_limited = self.requests is not None or self.tokens is not None
 
-    def wait_s(self, tokens: float, *, now_s: float) -> float:
-        """Seconds until a request with `tokens` may pass both: 0.0 now, infinite never."""
+    def wait_s(self, tokens: float, *, now_s: float, flow: Flow | None = None) -> float:
+        """Seconds until a request with `tokens` may pass both: 0.0 now, infinite never.
+
+        `flow` None: it is not the one that is saved for.
+        """
         permit_s = 0.0 if self.requests is None else self.requests.wait_s(1.0, now_s=now_s)
-        tokens_s = 0.0 if self.tokens is None else self.tokens.wait_s(tokens, now_s=now_s)
-        return max(permit_s, tokens_s)
+        if self.tokens is None:
+            return permit_s
+        return max(permit_s, self.tokens.wait_s(tokens, now_s=now_s, flow=flow))
+
+    def is_exceeded_by(self, tokens: float) -> bool:
+        """Whether the bucket can never hold so many tokens."""
+        return self.tokens is not None and tokens > self.tokens.burst
+
+    @property
+    def saver(self) -> Flow | None:
+        """The flow that is saved for. None: none is."""
+        return None if self.tokens is None else self.tokens.saver
+
+    def save(self, flow: Flow, *, now_s: float) -> bool:
+        """From now on save for the flow. False: another one is saved for."""
+        return self.tokens is None or self.tokens.save(flow, now_s=now_s)
+
+    def stop_saving(self, flow: Flow) -> bool:
+        """What was saved is there for all again. False: it was not saved for this flow."""
+        return self.tokens is not None and self.tokens.stop_saving(flow)
 
     def take(self, *, tokens: float, now_s: float) -> None:
         """Take one permit and `tokens`, as debt where there is not enough."""

@@ -53,6 +53,8 @@ class Dispatcher:
         assert flow is not None
         self._room.leave(entry)
         if entry.class_budget is None:
+            if flow.is_large:
+                self._room.stop_saving(flow, service_class)
             self._reservations.reserve(entry, now_s)
         output = _expected_output(entry, flow)
         entry.counted_tokens = request.prompt_tokens + output

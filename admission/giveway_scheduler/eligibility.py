@@ -12,6 +12,7 @@ from giveway_scheduler.classes import ServiceClass
 from giveway_scheduler.entries import Entry
 from giveway_scheduler.gating import PromptGate
 from giveway_scheduler.picking import Picker
+from giveway_scheduler.queues import Flow
 from giveway_scheduler.seats import Seats
 from giveway_scheduler.waiting import WaitingRoom
 
@@ -65,34 +66,63 @@ class Eligibility:
         """The class's next entry whose tenant's and class's limits let it go. None: there is none.
 
         Flows that their tenant's limits keep are put aside until that changes, so that they are
-        not looked at again and again. The class's own bucket is not passed over by a cheaper entry:
-        the next one waits for it, or a large request would wait for ever.
+        not looked at again and again. So are those whose requests are larger than the class's
+        bucket, while it is saved for them. For all others the class's bucket is not passed over by
+        a cheaper entry: the next one waits for it, at most as long as the bucket takes to fill.
         """
-        queue, gate = service_class.queue, self._gate
+        queue, gate, budget = service_class.queue, self._gate, service_class.budget
         while True:
             entry = queue.head(now_s, gate.backlog_s, gate.prompt_s_per_token)
             if entry is None:
                 return None
-            tenant, flow = entry.tenant, entry.flow
+            flow = entry.flow
             assert flow is not None
-            if tenant.in_flight is not None and tenant.running >= tenant.in_flight:
-                queue.hold(flow)
-                tenant.held[flow] = queue
+            if self._is_held_by_tenant(entry, flow, now_s):
                 continue
-            if entry.class_budget is not None:
+            if entry.class_budget is not None or not budget.is_limited:
                 return entry
-            if tenant.budget.is_limited:
-                wait_s = tenant.budget.wait_s(entry.cost_tokens, now_s=now_s)
-                if wait_s > 0.0:
-                    self._room.hold_until(self._soonest_s(entry, now_s + wait_s), queue, flow)
-                    tenant.held[flow] = queue
+            wait_s = budget.wait_s(entry.cost_tokens, now_s=now_s, flow=flow)
+            if wait_s <= 0.0:
+                return entry
+            can_go_s = self._soonest_s(entry, now_s + wait_s)
+            if budget.is_exceeded_by(entry.cost_tokens):
+                if budget.save(flow, now_s=now_s):
+                    self._room.hold_until(can_go_s, queue, flow)
+                else:
+                    queue.line_up(flow)
+                continue
+            saver = budget.saver
+            if saver is not None and not saver.is_held:
+                first = queue.head_of(saver, now_s, gate.backlog_s, gate.prompt_s_per_token)
+                assert first is not None
+                if self._is_held_by_tenant(first, saver, now_s):
                     continue
-            if service_class.budget.is_limited:
-                wait_s = service_class.budget.wait_s(entry.cost_tokens, now_s=now_s)
-                if wait_s > 0.0:
-                    self.wake_s = min(self.wake_s, self._soonest_s(entry, now_s + wait_s))
-                    return None
-            return entry
+                wait_s = budget.wait_s(first.cost_tokens, now_s=now_s, flow=saver)
+                if wait_s <= 0.0:
+                    return first
+                can_go_s = min(can_go_s, self._soonest_s(first, now_s + wait_s))
+            self.wake_s = min(self.wake_s, can_go_s)
+            return None
+
+    def _is_held_by_tenant(self, entry: Entry, flow: Flow, now_s: float) -> bool:
+        """Whether its tenant's limits keep the entry. Then its flow is put aside, and what its
+        class has saved for it is there for the others."""
+        tenant, service_class = entry.tenant, entry.service_class
+        can_go_s = math.inf
+        if tenant.in_flight is None or tenant.running < tenant.in_flight:
+            if entry.class_budget is not None or not tenant.budget.is_limited:
+                return False
+            wait_s = tenant.budget.wait_s(entry.cost_tokens, now_s=now_s, flow=flow)
+            if wait_s <= 0.0:
+                return False
+            can_go_s = self._soonest_s(entry, now_s + wait_s)
+            if tenant.budget.is_exceeded_by(entry.cost_tokens):
+                tenant.budget.save(flow, now_s=now_s)
+        self._room.hold_until(can_go_s, service_class.queue, flow)
+        tenant.held[flow] = service_class.queue
+        if service_class.budget.stop_saving(flow):
+            service_class.queue.release_next()
+        return True
 
     def _soonest_s(self, entry: Entry, can_pay_s: float) -> float:
         """When the entry can pay, or is demoted and another one is next in its place."""

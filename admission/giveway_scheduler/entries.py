@@ -31,6 +31,7 @@ class Entry:
         "flow",
         "home_class",
         "is_dispatched",
+        "is_large",
         "is_late",
         "is_waiting",
         "key",
@@ -71,6 +72,8 @@ class Entry:
         self.is_waiting = False
         self.is_dispatched = False
         self.dispatched_s = 0.0
+        self.is_large = False
+        """It has not paid yet, and is larger than a bucket that it has to pass (B13)."""
         self.is_late = False
         """SLOAware: it can no longer meet its first-token target and was demoted."""
         self.lift_class = service_class

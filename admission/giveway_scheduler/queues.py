@@ -19,6 +19,9 @@ answers are known. And a tenant is lifted only to what the other one has had for
 estimates of what still runs: they may turn out far too high. Two tenants that both wait all through
 an interval differ in weighted service by at most what the engine runs of them at once.
 
+Requests that are larger than a bucket of their class or tenant can hold stand in a flow of their
+own beside that of the tenant's others, so that none of them waits behind one that can't pay (B13).
+
 Costs: everything here is O(1) or O(log tenants), however many entries wait. The heap of ready flows
 and the heap of prompts drop stale items when they meet them and are rebuilt when more than half is
 stale, so that they never outgrow what they order.
@@ -51,13 +54,14 @@ class Order(Enum):
 
 
 class Flow:
-    """The entries of one tenant in one class, and what the tenant has had there."""
+    """The entries of one tenant in one class, all large or none, and what they have had there."""
 
     __slots__ = (
         "alarm_s",
         "answers",
         "entries",
         "is_held",
+        "is_large",
         "late",
         "mean_output_tokens",
         "prompts",
@@ -67,8 +71,10 @@ class Flow:
         "tenant",
     )
 
-    def __init__(self, tenant: Tenant) -> None:
+    def __init__(self, tenant: Tenant, *, is_large: bool) -> None:
         self.tenant = tenant
+        self.is_large = is_large
+        """Its requests are larger than a bucket that they have to pass."""
         self.entries = Arrivals()
         """All that wait."""
         self.prompts: list[tuple[int, int, Entry]] = []
@@ -115,6 +121,8 @@ class ClassQueue:
         "bytes",
         "entries",
         "flows",
+        "large_flows",
+        "lined_up",
         "order",
         "target_s",
         "tokens",
@@ -127,6 +135,9 @@ class ClassQueue:
         self.entries = Arrivals()
         """All that wait."""
         self.flows: dict[TenantName, Flow] = {}
+        self.large_flows: dict[TenantName, Flow] = {}
+        self.lined_up: dict[Flow, None] = {}
+        """Large flows that are held until another one's saving has ended, in order."""
         self.bytes = 0
         self.tokens = 0
         self._ready: list[tuple[int, float, int, int, Flow]] = []
@@ -160,16 +171,17 @@ class ClassQueue:
         """A flow with the most entries. None: none has more than one."""
         return next(iter(self._by_size[self._largest])) if self._largest else None
 
-    def flow_of(self, tenant: Tenant) -> Flow:
+    def flow_of(self, tenant: Tenant, *, is_large: bool = False) -> Flow:
         """The tenant's flow here, made if there is none."""
-        flow = self.flows.get(tenant.name)
+        flows = self.large_flows if is_large else self.flows
+        flow = flows.get(tenant.name)
         if flow is None:
-            flow = self.flows[tenant.name] = Flow(tenant)
+            flow = flows[tenant.name] = Flow(tenant, is_large=is_large)
         return flow
 
     def insert(self, entry: Entry) -> None:
         """Let the entry wait at the place that its arrival gives it."""
-        flow = entry.flow = self.flow_of(entry.tenant)
+        flow = entry.flow = self.flow_of(entry.tenant, is_large=entry.is_large)
         before = flow.entries.count
         if not before:
             self._lift(flow)
@@ -209,6 +221,7 @@ class ClassQueue:
             flow.is_held = False
             flow.prompts.clear()
             flow.late.clear()
+            self.lined_up.pop(flow, None)
             self._last = flow
             return
         self._resize(flow, left + 1)
@@ -238,6 +251,15 @@ class ClassQueue:
                     return self._longest_late(flow)
                 self._make_ready(flow, flow.entries.oldest)
         return None
+
+    def head_of(
+        self, flow: Flow, now_s: float, backlog_s: float, prompt_s_per_token: float
+    ) -> Entry | None:
+        """The next entry of one flow, whatever its place. None: it has none."""
+        if not flow.entries.count or self.order is not Order.FAIR_SHORTEST_FIRST:
+            return flow.entries.oldest
+        entry = self._shortest(flow, now_s, backlog_s, prompt_s_per_token)
+        return self._longest_late(flow) if entry is None else entry
 
     def late_s(self, entry: Entry, *, backlog_s: float, prompt_s_per_token: float) -> float:
         """From when on the entry, the next of its flow, is demoted. Infinite: it will not be."""
@@ -270,12 +292,27 @@ class ClassQueue:
         if flow.entries.count:
             self._make_ready(flow, flow.entries.oldest)
 
+    def line_up(self, flow: Flow) -> None:
+        """Hold a large flow until its turn to be saved for has come."""
+        self.hold(flow)
+        self.lined_up[flow] = None
+
+    def release_next(self) -> None:
+        """Nobody is saved for any more: the longest lined up may try."""
+        while self.lined_up:
+            flow = next(iter(self.lined_up))
+            del self.lined_up[flow]
+            if flow.is_held:
+                self.release(flow)
+                return
+
     def forget(self, tenant: TenantName) -> None:
         """Drop what is remembered of a tenant without entries here."""
-        flow = self.flows.pop(tenant, None)
-        if flow is not None and flow is self._last:
-            self._last = None
-            self._idle_service = flow.settled
+        for flows in (self.flows, self.large_flows):
+            flow = flows.pop(tenant, None)
+            if flow is not None and flow is self._last:
+                self._last = None
+                self._idle_service = flow.settled
 
     def reorder(self, order: Order, *, target_s: float | None) -> None:
         """Follow another order: everything that waits is put in its new place."""
@@ -284,7 +321,7 @@ class ClassQueue:
         self.order = order
         self.target_s = target_s
         self._ready.clear()
-        for flow in self.flows.values():
+        for flow in (*self.flows.values(), *self.large_flows.values()):
             flow.stamp = 0
             flow.is_held = False
             for entry in flow.entries:

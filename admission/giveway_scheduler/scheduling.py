@@ -118,6 +118,7 @@ class Scheduler:
         relatives = self._inheritance.refresh(self._entries.values())
         self._placer.move(relatives, now_s=now_s)
         self._room.follow_times_to_live(self._entries.values())
+        self._room.follow_sizes(self._entries.values(), self._classes)
         self._expire(decisions)
         return self._fill(decisions)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
 from giveway_scheduler.arrivals import SLACK
+from giveway_scheduler.classes import ServiceClass
 from giveway_scheduler.entries import Entry
 from giveway_scheduler.queues import ClassQueue, Flow
 
@@ -33,6 +34,7 @@ class WaitingRoom:
     def enter(self, entry: Entry) -> None:
         """The entry waits."""
         entry.is_waiting = True
+        entry.is_large = is_large(entry)
         entry.service_class.queue.insert(entry)
         entry.tenant.queued += 1
         self.count += 1
@@ -45,6 +47,27 @@ class WaitingRoom:
         entry.tenant.queued -= 1
         self.count -= 1
         self.bytes -= entry.request.size_bytes
+        flow = entry.flow
+        assert flow is not None
+        if flow.is_large and not flow.entries.count:
+            self.stop_saving(flow, entry.service_class)
+
+    def stop_saving(self, flow: Flow, service_class: ServiceClass) -> None:
+        """Nothing more is saved for the flow, in its class's bucket and in its tenant's."""
+        if service_class.budget.stop_saving(flow):
+            service_class.queue.release_next()
+        if flow.tenant.budget.stop_saving(flow):
+            flow.tenant.release_held()
+
+    def follow_sizes(self, entries: Iterable[Entry], classes: Iterable[ServiceClass]) -> None:
+        """Buckets may have another size: large is what is larger than they are by now."""
+        for service_class in classes:
+            while service_class.queue.lined_up:
+                service_class.queue.release_next()
+        for entry in entries:
+            if entry.is_waiting and entry.is_large is not is_large(entry):
+                self.leave(entry)
+                self.enter(entry)
 
     def watch(self, entry: Entry) -> None:
         """Let the entry expire at its deadline if it still waits then."""
@@ -120,6 +143,15 @@ def deadline_s(entry: Entry) -> float:
     if patience_s is not None and patience_s < time_to_live_s:
         time_to_live_s = max(patience_s, 0.0)
     return entry.offered_s + time_to_live_s
+
+
+def is_large(entry: Entry) -> bool:
+    """Whether it still has to pay, and is larger than a bucket that it has to pass (B13)."""
+    tokens = entry.cost_tokens
+    return entry.class_budget is None and (
+        entry.service_class.budget.is_exceeded_by(tokens)
+        or entry.tenant.budget.is_exceeded_by(tokens)
+    )
 
 
 def _is_due_later(item: tuple[float, int, Entry]) -> bool:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.lines import CHAT, holders, identity
+from tests.support.lines import CHAT, Line, arrivals, holders, identity, named
 from tests.support.metering import level, limited
 from tests.support.policies import policy
 from tests.support.proxy_fixtures import ProxyStarter
@@ -38,6 +38,35 @@ async def test_b13_a_request_larger_than_the_bucket_goes_as_debt_or_is_told(
         refused = await ask(proxy.url, CHAT, large)
         assert (refused.status, refused.error["code"]) == (429, "rate_limited")
         assert "tokens" in str(refused.error["message"])
+
+
+@pytest.mark.parametrize("algorithm", ["SLOAware", "WeightedRandom"])
+async def test_b13_small_requests_do_not_wait_behind_a_large_one(
+    start_proxy: ProxyStarter, algorithm: str
+) -> None:
+    """With 500 of 1,000 left, one of 1,500 waits for minutes; small ones pass, whoever asks."""
+    async with ScriptedEngine(answering(chat_answer(prompt_tokens=10, completion_tokens=490))) as (
+        engine
+    ):
+        (documents,) = limited(
+            over_limit="Queue", time_to_live_s=60, tokensPerMinute=60, tokenBurst=1000
+        )
+        assert isinstance(documents["spec"], dict)
+        documents["spec"]["scheduling"] = {"algorithm": algorithm}
+        proxy = await start_proxy(engine.url, documents=[documents])
+        assert (await ask(proxy.url, CHAT, named("first", max_tokens=490))).status == 200
+        engine.script = answering(chat_answer(prompt_tokens=5, completion_tokens=5))
+        line = Line(proxy)
+        await line.add("large", tenant="A", max_tokens=1500)
+        for tenant in ("A", "B"):
+            small = [
+                ask(proxy.url, CHAT, named("small", max_tokens=5), headers=identity(tenant))
+                for _ in range(5)
+            ]
+            answers = await asyncio.gather(*small)
+            assert [each.status for each in answers] == [200] * 5, tenant
+        assert arrivals(engine) == ["first", *["small"] * 10]
+        line.tasks[0].cancel()
 
 
 async def test_b15_a_debt_lasts_as_long_as_the_hint_says(start_proxy: ProxyStarter) -> None:

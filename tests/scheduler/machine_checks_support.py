@@ -96,8 +96,11 @@ def _check_ledger(model: Model, statistics: Statistics) -> None:
 
 
 def check_work_conserving(model: Model) -> None:
-    """No seat stays free while a request waits that certainly may go."""
-    if not model.engine_up:
+    """No seat stays free while a request waits that certainly may go.
+
+    While a bucket is saved for a request larger than it, it is not certain who may (B13).
+    """
+    if not model.engine_up or any(model.is_large(each) for each in model.waiting()):
         return
     for name in {each.served_in for each in model.waiting()}:
         mine = [each for each in model.waiting() if each.served_in == name]
@@ -188,8 +191,14 @@ def check_nothing_left(model: Model, scheduler: Scheduler, *, peak: int) -> None
         assert len(queue._ready) <= most
         assert not queue.entries
         assert not queue._by_size
-        assert queue.flows.keys() <= {each.name for each in scheduler._tenants.all()}
-        assert not any(flow.prompts or flow.late for flow in queue.flows.values())
+        flows = (*queue.flows.values(), *queue.large_flows.values())
+        assert {each.tenant.name for each in flows} <= {
+            each.name for each in scheduler._tenants.all()
+        }
+        assert not any(flow.prompts or flow.late for flow in flows)
+        assert not queue.lined_up
+        assert service_class.budget.saver is None
+    assert all(each.budget.saver is None for each in scheduler._tenants.all())
     named = model.settings.tenants.keys()
     idle = [each for each in scheduler._tenants.all() if each.name not in named]
     assert len(idle) <= model.settings.idle_tenants

@@ -241,12 +241,27 @@ class Model(Books):
         assert not any(each.unprefilled for each in others)
 
     def _check_order(self, live: Live) -> None:
-        """Nothing is overtaken inside its own flow where the order is arrival."""
+        """Nothing is overtaken inside its own flow where the order is arrival.
+
+        What is larger than a bucket stands in a flow of its own (B13).
+        """
         if self.is_shortest_first(live.served_in):
             return
+        is_large = self.is_large(live)
         for other in self.waiting():
-            if other.order < live.order and other.served_in == live.served_in:
+            if (
+                other.order < live.order
+                and other.served_in == live.served_in
+                and self.is_large(other) is is_large
+            ):
                 assert other.served_for != live.served_for, "overtaken inside its flow"
+
+    def is_large(self, live: Live) -> bool:
+        """Has it still to pay, out of a bucket that can never hold as much?"""
+        budgets = (self.classes[live.served_in], self.tenant_budget(live.served_for))
+        return live.paid is None and any(
+            each.tokens is not None and live.cost > each.tokens.burst for each in budgets
+        )
 
     def _check_in_flight(self, live: Live) -> None:
         limit = self.in_flight_limit(live.served_for)
