@@ -69,6 +69,10 @@ class PrometheusObserver:
             matchers=self._matchers,
         )
 
+    async def ask(self, promql: str) -> tuple[Sample, ...]:
+        """Any other question. Raises `QueryError`."""
+        return await self._queries.query(promql)
+
     async def observe(self, policy: PolicyName, spec: SLOPolicySpec) -> tuple[Observation, ...]:
         window_s = spec.adjustment.window_seconds
         return await self._observe(self.selection(policy, window_s), spec)
