@@ -11,7 +11,7 @@ What always holds
 - An amount above the burst passes when the bucket is full and leaves a debt: a level below 0, which
   is paid off before anything else passes.
 - While such an amount waits, half of what comes in is saved for it and the rest may be taken by
-  others, so that neither keeps the other from going (B13): it waits for at most two times as long as
+  others, so that neither keeps the other from going (B13): it waits for at most twice as long as
   the bucket takes to fill, debts apart, and they have half of the rate until then.
 - A wait that this module names is exact: after it the amount passes, before it does not. Where
   something is saved for another one, it ends at the latest when that one can go.
