@@ -17,7 +17,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 PATIENCE_S = 30.0
-"""Bound of every single read."""
+"""Bound of every single read, unless a client is given another."""
 
 _BUFFER = 1 << 16
 
@@ -77,6 +77,7 @@ class RawClient:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
+        self.patience_s = PATIENCE_S
 
     @classmethod
     async def open(cls, url: str, *, receive_buffer: int | None = None) -> Self:
@@ -118,7 +119,7 @@ class RawClient:
     async def read_head(self) -> Head:
         """The next answer's head. Interim (1xx) answers are skipped."""
         while True:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(self.patience_s):
                 try:
                     raw = await self.reader.readuntil(b"\r\n\r\n")
                 except asyncio.IncompleteReadError as error:
@@ -129,7 +130,7 @@ class RawClient:
 
     async def read_chunk(self) -> bytes:
         """One HTTP chunk's data; b"" is the last one."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(self.patience_s):
             try:
                 line = await self.reader.readuntil(b"\r\n")
                 size = int(line.split(b";")[0], 16)
@@ -152,7 +153,7 @@ class RawClient:
         length = head.header("content-length")
         if length is None:
             return await self.read_until_close()
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(self.patience_s):
             try:
                 return await self.reader.readexactly(int(length))
             except asyncio.IncompleteReadError as error:
@@ -161,7 +162,7 @@ class RawClient:
     async def read_until_close(self) -> bytes:
         """All bytes until the proxy closes; a reset counts as a close."""
         data = bytearray()
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(self.patience_s):
             try:
                 while piece := await self.reader.read(_BUFFER):
                     data += piece

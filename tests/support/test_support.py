@@ -9,7 +9,7 @@ from tests.support.raw_client import ClosedError, RawClient, ask, chat_body, req
 from tests.support.scraping import parse_samples
 from tests.support.scripted_engine import Exchange, ScriptedEngine, answering, chatting, silent
 from tests.support.vllm_answers import chat_answer
-from tests.support.waiting import NotInTimeError, until
+from tests.support.waiting import NotInTimeError, pause_s, until
 
 
 async def test_requests_are_logged_whole_and_connections_are_reused() -> None:
@@ -83,6 +83,13 @@ async def test_waiting_has_a_bound() -> None:
     """A condition that never holds fails with its name."""
     with pytest.raises(NotInTimeError, match="never"):
         await until(lambda: False, what="never", within_s=0.02)
+
+
+def test_what_takes_long_is_asked_less_often() -> None:
+    """At first a hundred times a second, after 2.5 s four times; never later than a tenth."""
+    assert [pause_s(waited_s) for waited_s in (0.0, 0.05, 1.0, 2.5, 100.0)] == [
+        *(0.01, 0.01, 0.1, 0.25, 0.25)
+    ]
 
 
 def test_samples_can_be_asked_for_by_labels() -> None:

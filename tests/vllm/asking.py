@@ -5,7 +5,7 @@ import re
 import time
 from dataclasses import dataclass, field
 
-from tests.support.raw_client import RawClient, request
+from tests.support.raw_client import PATIENCE_S, RawClient, request
 from tests.vllm.real_engine import MODEL_NAME
 
 PATHS = {
@@ -90,10 +90,17 @@ class Stream:
 
     @classmethod
     async def open(
-        cls, url: str, kind: str, body: dict[str, object], headers: dict[str, str]
+        cls,
+        url: str,
+        kind: str,
+        body: dict[str, object],
+        headers: dict[str, str],
+        *,
+        patience_s: float = PATIENCE_S,
     ) -> "Stream":
-        """Send the request and read nothing yet."""
+        """Send the request and read nothing yet. `patience_s` bounds each later read."""
         client = await RawClient.open(url)
+        client.patience_s = patience_s
         sent_s = time.monotonic()
         await client.send(request("POST", PATHS[kind], body=body, headers=headers))
         return cls(client, sent_s)
