@@ -18,6 +18,7 @@ What always holds
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, cast
@@ -43,11 +44,12 @@ _logger = logging.getLogger(__name__)
 _SENT_AHEAD_BYTES = 64 * 1024
 """More than this of the next requests is left in the socket while one is served."""
 _REFUSED_AT_ONCE = 64
-"""So many refused clients may take the time to read why. Others are cut: each takes a file
-descriptor from the engine's connections and the admin port."""
+"""So many refused clients may take the time to read why. Others are told and closed at once: each
+takes a file descriptor from the engine's connections and the admin port."""
 _WRITE_BUFFER_BYTES = 64 * 1024
 """More than this unsent to a client stops the reading from the engine."""
 _RETRY_S = 1.0
+_NO_PLACE = "Too many connections are open here."
 _NO_ROOM = "Too much is arriving here at once. Send the request again."
 
 
@@ -129,11 +131,9 @@ class ClientConnection(asyncio.Protocol):
         proxy.connections.add(self)
         excess = len(proxy.connections) - proxy.connection_limit
         if excess > _REFUSED_AT_ONCE:
-            proxy.metrics.refused_early(Outcome.QUEUE_FULL)
-            self._phase = _LAST
-            self._transport.abort()
+            self._refuse(Outcome.QUEUE_FULL, _NO_PLACE, lingers=False)
         elif excess > 0:
-            self._refuse(Outcome.QUEUE_FULL, "Too many connections are open here.")
+            self._refuse(Outcome.QUEUE_FULL, _NO_PLACE)
         else:
             self._deadline.set_in(proxy.settings.keep_alive_s)
 
@@ -484,7 +484,9 @@ class ClientConnection(asyncio.Protocol):
             else:
                 self._next_request()
 
-    def _refuse(self, outcome: Outcome, message: str, *, status: int | None = None) -> None:
+    def _refuse(
+        self, outcome: Outcome, message: str, *, status: int | None = None, lingers: bool = True
+    ) -> None:
         """Answer what can't be read as a request, and end."""
         self._proxy.metrics.refused_early(outcome)
         hint_s = _RETRY_S if outcome is Outcome.QUEUE_FULL else None
@@ -492,7 +494,18 @@ class ClientConnection(asyncio.Protocol):
         self.write(error.encode(close=True))
         if self._proxy.settings.access_log:
             log_event(_logger, logging.INFO, "request", status=error.status, outcome=outcome.value)
-        self._linger()
+        if lingers:
+            self._linger()
+        else:
+            self._forget_unread()
+            self._close()
+
+    def _forget_unread(self) -> None:
+        """Closing a socket with unread bytes makes the system reset it, and the client may then
+        see no answer: read away what has come."""
+        assert self._transport is not None
+        with contextlib.suppress(OSError):
+            os.read(self._transport.get_extra_info("socket").fileno(), _SENT_AHEAD_BYTES)
 
     # Ends.
 

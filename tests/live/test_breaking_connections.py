@@ -46,5 +46,17 @@ async def test_refused_clients_hold_only_a_few_connections(start_proxy: ProxySta
         assert (await ask(proxy.url, CHAT, chat_body())).status == 200
 
 
+async def test_c09_each_refused_client_is_told_so(start_proxy: ProxyStarter) -> None:
+    """C09: of 300 that come at once with their requests, nobody sees a bare close."""
+    async with ScriptedEngine(chatting()) as engine:
+        proxy = await start_proxy(engine.url, "--max-connections", "2")
+        async with await RawClient.open(proxy.url), await RawClient.open(proxy.url):
+            asked = (ask(proxy.url, CHAT, chat_body()) for _ in range(300))
+            answers = await asyncio.gather(*asked)
+            assert {(each.status, each.header("retry-after")) for each in answers} == {(429, "1")}
+            assert {each.error["code"] for each in answers} == {"queue_full"}
+            await until(lambda: _refused(proxy.admin_url, 300), what="all are counted")
+
+
 async def _refused(admin_url: str, count: int) -> bool:
     return (await outcomes(admin_url)).get("queue_full") == count
