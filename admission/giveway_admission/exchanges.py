@@ -214,14 +214,19 @@ class Exchange(Answering):
 
     def _admit(self, endpoint: Endpoint) -> None:
         proxy, head = self.proxy, self.head
+        policy = proxy.policy
         try:
             facts = read_request(
-                endpoint, self._body, complete=self._whole, content_length=head.content_length
+                endpoint,
+                self._body,
+                complete=self._whole,
+                content_length=head.content_length,
+                estimates=policy.estimates,
             )
         except InvalidRequestError as error:
             self._refuse(Outcome.INVALID_REQUEST, error.message, param=error.param)
             return
-        standing, policy = head.notes.standing, proxy.policy
+        standing = head.notes.standing
         if standing is None or standing.policy is not policy:
             found = policy.stand(head.fields, tenant=self.known_tenant)
             if isinstance(found, Refusal):

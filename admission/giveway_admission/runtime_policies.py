@@ -12,11 +12,12 @@ from giveway_policy.documents import PolicyDocument
 from giveway_scheduler import Request, RequestKey, Settings, TenantName
 
 from giveway_admission.classifying import Classifier, Rules
+from giveway_admission.estimates import Estimates
 from giveway_admission.identifying import Identifier
 from giveway_admission.outcomes import Outcome
 from giveway_admission.request_ids import harmless_id
 from giveway_admission.request_reading import RequestFacts
-from giveway_admission.translating import translate
+from giveway_admission.translating import prompt_estimates, translate
 
 _MILLISECONDS = re.compile(rb"[1-9][0-9]{0,8}")
 
@@ -50,6 +51,7 @@ class RuntimePolicy:
 
     document: PolicyDocument
     settings: Settings
+    estimates: Estimates
     class_names: tuple[str, ...]
     """By rank."""
     identifier: Identifier
@@ -60,6 +62,7 @@ class RuntimePolicy:
         return cls(
             document=document,
             settings=translate(document),
+            estimates=prompt_estimates(document),
             class_names=tuple(each.name for each in document.spec.classes),
             identifier=Identifier.build(document),
             classifier=Classifier.build(document),

@@ -7,6 +7,7 @@ the document has weights that the operator decided, those hold and not the polic
 
 import math
 from collections.abc import Mapping
+from dataclasses import fields
 from decimal import Decimal
 
 from giveway_policy import enumerations, limits, resources
@@ -32,6 +33,8 @@ from giveway_scheduler import (
     TenantSettings,
     Yielding,
 )
+
+from giveway_admission.estimates import Estimates
 
 _SECONDS_PER_MINUTE = 60
 
@@ -86,6 +89,13 @@ def translate(document: PolicyDocument) -> Settings:
         cached_token_ratio=percent_to_ratio(spec.engine.cached_token_percent),
         output_token_weight=float(accounting.output_token_weight),
     )
+
+
+def prompt_estimates(document: PolicyDocument) -> Estimates:
+    """What prompts are taken for: as the policy says, and as giveway guesses otherwise."""
+    accounting = document.spec.accounting
+    said = {each.name: getattr(accounting, each.name, None) for each in fields(Estimates)}
+    return Estimates(**{name: value for name, value in said.items() if value is not None})
 
 
 def share_limits(whole: limits.Limits, share: float) -> Limits:

@@ -335,6 +335,16 @@ class Engine(Model):
     )
 
 
+def _piece(kind: str, default: int) -> Any:
+    return Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description=f"What {kind} in a prompt is taken for until the engine has counted, "
+        f"whatever its size. Absent: {default:,}.",
+    )
+
+
 class Accounting(Model):
     first_output_estimate_tokens: int = Field(
         default=256,
@@ -349,6 +359,19 @@ class Accounting(Model):
         le=10_000_000,
         description="Output reserved at most, however large the maximum that a request names.",
     )
+    bytes_per_token: int | None = Field(
+        default=None,
+        ge=1,
+        le=16,
+        description="Bytes of text taken for one token of a prompt until the engine has counted: "
+        "English 4, code 3, Chinese 2. Absent: 4.",
+    )
+    image_tokens: int | None = _piece(
+        "a picture (where a body is too long to be read at once: a picture, sound or file)", 1024
+    )
+    audio_tokens: int | None = _piece("a sound", 1024)
+    video_tokens: int | None = _piece("a film", 8192)
+    file_tokens: int | None = _piece("an attached file", 4096)
     output_token_weight: DecimalText = Field(
         default="2",
         description="What an output token weighs against a prompt token when tenants of a class "

@@ -4,7 +4,8 @@ from dataclasses import fields, replace
 from typing import TypeVar
 
 import pytest
-from giveway_admission.translating import share_limits, translate
+from giveway_admission.estimates import Estimates
+from giveway_admission.translating import prompt_estimates, share_limits, translate
 from giveway_policy import enumerations
 from giveway_policy.defaults import default_document, default_spec
 from giveway_policy.documents import PolicyName, make_document
@@ -278,3 +279,16 @@ def test_each_algorithm_has_its_unit(algorithm: enumerations.Algorithm) -> None:
         enumerations.Algorithm.DEFICIT_ROUND_ROBIN,
     )
     assert (settings.share_unit is ShareUnit.REQUESTS) is counts_requests
+
+
+def test_what_a_policy_does_not_say_of_prompts_is_giveways_guess() -> None:
+    """And the descriptions of the fields name these guesses."""
+    guesses = Estimates()
+    assert prompt_estimates(default_document()) == guesses
+    said = Accounting(bytes_per_token=2, image_tokens=85, file_tokens=9)
+    assert prompt_estimates(
+        document(spec=default_spec().model_copy(update={"accounting": said}))
+    ) == replace(guesses, bytes_per_token=2, image_tokens=85, file_tokens=9)
+    for name, field in Accounting.model_fields.items():
+        if hasattr(guesses, name):
+            assert f"Absent: {getattr(guesses, name):,}." in str(field.description)

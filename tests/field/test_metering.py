@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.lines import CHAT, holders
 from tests.support.metering import Meter, level, limited
+from tests.support.policies import policy, service_class
 from tests.support.proxy_fixtures import ProxyStarter, Stand
 from tests.support.raw_client import RawClient, ask, chat_body
 from tests.support.scraping import outcomes, scrape
@@ -164,6 +165,25 @@ async def test_b12_media_count_by_the_piece(meter: Meter, kind: str) -> None:
     _, reserved, _ = await meter.cost(CHAT, body)
     assert 1024 <= reserved < 4096 + 300
     assert meter.stand.engine.work[-1].body == json.dumps(body).encode()
+
+
+@pytest.mark.parametrize(("kind", "field"), [("image", "imageTokens"), ("audio", "audioTokens")])
+async def test_b12_what_a_piece_counts_can_be_set(
+    start_proxy: ProxyStarter, kind: str, field: str
+) -> None:
+    """A model that takes 85 tokens for a picture, and the policy says so."""
+    document = policy(
+        classes=[service_class("only", limits={"tokensPerMinute": 60, "tokenBurst": 100_000})],
+        accounting={field: 85},
+    )
+    part = json.loads(json.dumps(_PARTS[kind]).replace(_DATA, _DATA[:100_000]))
+    body = chat_body(max_tokens=10)
+    body["messages"] = [{"role": "user", "content": [part]}]
+    async with ScriptedEngine(answering(chat_answer())) as engine:
+        proxy = await start_proxy(engine.url, documents=[document])
+        answer = await ask(proxy.url, CHAT, body)
+        left = int(answer.header("x-ratelimit-remaining-tokens") or 0)
+        assert 85 <= 100_000 - left <= 85 + 10 + 25  # the piece, the output, a few words of JSON
 
 
 async def test_b17_each_request_is_charged_what_it_used(start_proxy: ProxyStarter) -> None:

@@ -71,6 +71,7 @@ def policy(
     engine: Mapping[str, object] | None = None,
     anti_starvation: Mapping[str, int] | None = None,
     preemption: str | None = None,
+    accounting: Mapping[str, object] | None = None,
     name: str = "test",
 ) -> Spec:
     """An SLOPolicy document. Headers of identity are trusted, unless the test says otherwise."""
@@ -102,6 +103,8 @@ def policy(
         spec["antiStarvation"] = dict(anti_starvation)
     if preemption is not None:
         spec["preemption"] = preemption
+    if accounting is not None:
+        spec["accounting"] = dict(accounting)
     return _document("SLOPolicy", name, spec, namespace="llm")
 
 
