@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from giveway_scheduler.buckets import Budget
 from giveway_scheduler.decaying import DecayedSum
 from giveway_scheduler.output_estimates import OutputEstimate
-from giveway_scheduler.queues import ClassQueue, Order
+from giveway_scheduler.queues import ClassQueue, Flow, Order
 from giveway_scheduler.settings import ClassSettings, Kind, OverLimit, Settings
 
 RATE_HALF_LIFE_S = 10.0
@@ -70,6 +70,11 @@ class ServiceClass:
         self.rejects = settings.over_limit is OverLimit.REJECT
         self.budget.configure(settings.limits, now_s=now_s)
         self.estimate.configure(first_tokens=first_output_tokens)
+
+    def stop_saving(self, flow: Flow) -> None:
+        """What was saved for the flow is there for all again; the next large one may try."""
+        if self.budget.stop_saving(flow):
+            self.queue.release_next()
 
 
 def follow_classes(

@@ -54,7 +54,7 @@ class Dispatcher:
         self._room.leave(entry)
         if entry.class_budget is None:
             if flow.is_large:
-                self._room.stop_saving(flow, service_class)
+                service_class.stop_saving(flow)
             self._reservations.reserve(entry, now_s)
         output = _expected_output(entry, flow)
         entry.counted_tokens = request.prompt_tokens + output

@@ -85,7 +85,7 @@ class Eligibility:
             if wait_s <= 0.0:
                 return entry
             can_go_s = self._soonest_s(entry, now_s + wait_s)
-            if budget.is_exceeded_by(entry.cost_tokens):
+            if flow.is_large:
                 if budget.save(flow, now_s=now_s):
                     self._room.hold_until(can_go_s, queue, flow)
                 else:
@@ -112,16 +112,13 @@ class Eligibility:
         if tenant.in_flight is None or tenant.running < tenant.in_flight:
             if entry.class_budget is not None or not tenant.budget.is_limited:
                 return False
-            wait_s = tenant.budget.wait_s(entry.cost_tokens, now_s=now_s, flow=flow)
+            wait_s = tenant.budget.wait_s(entry.cost_tokens, now_s=now_s)
             if wait_s <= 0.0:
                 return False
             can_go_s = self._soonest_s(entry, now_s + wait_s)
-            if tenant.budget.is_exceeded_by(entry.cost_tokens):
-                tenant.budget.save(flow, now_s=now_s)
         self._room.hold_until(can_go_s, service_class.queue, flow)
         tenant.held[flow] = service_class.queue
-        if service_class.budget.stop_saving(flow):
-            service_class.queue.release_next()
+        service_class.stop_saving(flow)
         return True
 
     def _soonest_s(self, entry: Entry, can_pay_s: float) -> float:

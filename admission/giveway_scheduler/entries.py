@@ -73,7 +73,7 @@ class Entry:
         self.is_dispatched = False
         self.dispatched_s = 0.0
         self.is_large = False
-        """It has not paid yet, and is larger than a bucket that it has to pass (B13)."""
+        """It has not paid yet, and is larger than its class's bucket can hold (B13)."""
         self.is_late = False
         """SLOAware: it can no longer meet its first-token target and was demoted."""
         self.lift_class = service_class

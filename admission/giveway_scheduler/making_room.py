@@ -62,6 +62,6 @@ def _newest_of_larger_tenant(newcomer: Entry) -> Entry | None:
     """The newest entry of the tenant with most entries in the newcomer's class, if that is more."""
     largest, flow = newcomer.service_class.queue.largest_flow, newcomer.flow
     assert flow is not None
-    if largest is None or largest is flow or largest.entries.count <= flow.entries.count:
+    if largest is None or largest.waiting <= flow.base.waiting:
         return None
-    return largest.entries.newest
+    return largest.newest

@@ -19,8 +19,8 @@ answers are known. And a tenant is lifted only to what the other one has had for
 estimates of what still runs: they may turn out far too high. Two tenants that both wait all through
 an interval differ in weighted service by at most what the engine runs of them at once.
 
-Requests that are larger than a bucket of their class or tenant can hold stand in a flow of their
-own beside that of the tenant's others, so that none of them waits behind one that can't pay (B13).
+Requests that are larger than their class's bucket can hold stand in a flow of their own beside that
+of the tenant's others, so that none of these waits behind one that can't pay (B13).
 
 Costs: everything here is O(1) or O(log tenants), however many entries wait. The heap of ready flows
 and the heap of prompts drop stale items when they meet them and are rebuilt when more than half is
@@ -59,9 +59,11 @@ class Flow:
     __slots__ = (
         "alarm_s",
         "answers",
+        "base",
         "entries",
         "is_held",
         "is_large",
+        "large",
         "late",
         "mean_output_tokens",
         "prompts",
@@ -69,12 +71,19 @@ class Flow:
         "settled",
         "stamp",
         "tenant",
+        "waiting",
     )
 
-    def __init__(self, tenant: Tenant, *, is_large: bool) -> None:
+    def __init__(self, tenant: Tenant, *, base: Flow | None = None) -> None:
         self.tenant = tenant
-        self.is_large = is_large
-        """Its requests are larger than a bucket that they have to pass."""
+        self.is_large = base is not None
+        """Its requests are larger than their class's bucket can hold."""
+        self.base = self if base is None else base
+        """The flow of the tenant's other requests, which counts both."""
+        self.large: Flow | None = None
+        """The flow of the tenant's large requests. None: there were none, or it is one itself."""
+        self.waiting = 0
+        """How many of the tenant wait in both flows; only the base counts."""
         self.entries = Arrivals()
         """All that wait."""
         self.prompts: list[tuple[int, int, Entry]] = []
@@ -95,6 +104,15 @@ class Flow:
         """The tenant's own limits keep it from going."""
         self.alarm_s = 0.0
         """When a held flow is to be looked at again; the item with another time is stale."""
+
+    @property
+    def newest(self) -> Entry | None:
+        """The tenant's newest entry in both flows, asked of the base. None: it has none."""
+        mine = self.entries.newest
+        others = None if self.large is None else self.large.entries.newest
+        if mine is None or others is None:
+            return others if mine is None else mine
+        return mine if mine.order > others.order else others
 
     def observe_output(self, output_tokens: float) -> None:
         """One more answer had `output_tokens`."""
@@ -121,7 +139,6 @@ class ClassQueue:
         "bytes",
         "entries",
         "flows",
-        "large_flows",
         "lined_up",
         "order",
         "target_s",
@@ -135,7 +152,6 @@ class ClassQueue:
         self.entries = Arrivals()
         """All that wait."""
         self.flows: dict[TenantName, Flow] = {}
-        self.large_flows: dict[TenantName, Flow] = {}
         self.lined_up: dict[Flow, None] = {}
         """Large flows that are held until another one's saving has ended, in order."""
         self.bytes = 0
@@ -149,8 +165,8 @@ class ClassQueue:
         self._idle_service = 0.0
         """The same, if that flow was forgotten."""
         self._by_size: dict[int, dict[Flow, None]] = {}
-        """Flows with more than one entry by how many they have, so that the largest is found at
-        once."""
+        """Base flows of tenants with more than one entry by how many they have, so that the largest
+        is found at once."""
         self._largest = 0
 
     def __len__(self) -> int:
@@ -168,16 +184,24 @@ class ClassQueue:
 
     @property
     def largest_flow(self) -> Flow | None:
-        """A flow with the most entries. None: none has more than one."""
+        """The base flow of a tenant with the most entries. None: none has more than one."""
         return next(iter(self._by_size[self._largest])) if self._largest else None
+
+    def all_flows(self) -> list[Flow]:
+        """Every flow, of large requests too."""
+        large = [each.large for each in self.flows.values() if each.large is not None]
+        return [*self.flows.values(), *large]
 
     def flow_of(self, tenant: Tenant, *, is_large: bool = False) -> Flow:
         """The tenant's flow here, made if there is none."""
-        flows = self.large_flows if is_large else self.flows
-        flow = flows.get(tenant.name)
+        flow = self.flows.get(tenant.name)
         if flow is None:
-            flow = flows[tenant.name] = Flow(tenant, is_large=is_large)
-        return flow
+            flow = self.flows[tenant.name] = Flow(tenant)
+        if not is_large:
+            return flow
+        if flow.large is None:
+            flow.large = Flow(tenant, base=flow)
+        return flow.large
 
     def insert(self, entry: Entry) -> None:
         """Let the entry wait at the place that its arrival gives it."""
@@ -189,6 +213,7 @@ class ClassQueue:
         is_newest = flow.entries.add(entry)
         self.bytes += entry.request.size_bytes
         self.tokens += entry.cost_tokens
+        self._resize(flow.base, 1)
         had_prompts = True
         if self.order is Order.FAIR_SHORTEST_FIRST:
             had_prompts = len(flow.prompts) > 0
@@ -198,7 +223,6 @@ class ClassQueue:
         if not before:
             self._make_ready(flow, entry)
             return
-        self._resize(flow, before)
         is_oldest = not is_newest and flow.entries.oldest is entry
         if flow.is_held:
             is_next = flow.prompts[0][2] is entry if flow.prompts else is_oldest
@@ -215,6 +239,7 @@ class ClassQueue:
         flow.entries.remove(entry)
         self.bytes -= entry.request.size_bytes
         self.tokens -= entry.cost_tokens
+        self._resize(flow.base, -1)
         left = flow.entries.count
         if not left:
             flow.stamp = 0
@@ -224,7 +249,6 @@ class ClassQueue:
             self.lined_up.pop(flow, None)
             self._last = flow
             return
-        self._resize(flow, left + 1)
         most = 2 * left + SLACK
         if len(flow.prompts) > most or len(flow.late) > most:
             self._enter_stages(flow)
@@ -308,11 +332,10 @@ class ClassQueue:
 
     def forget(self, tenant: TenantName) -> None:
         """Drop what is remembered of a tenant without entries here."""
-        for flows in (self.flows, self.large_flows):
-            flow = flows.pop(tenant, None)
-            if flow is not None and flow is self._last:
-                self._last = None
-                self._idle_service = flow.settled
+        flow = self.flows.pop(tenant, None)
+        if flow is not None and self._last is not None and self._last.base is flow:
+            self._idle_service = self._last.settled
+            self._last = None
 
     def reorder(self, order: Order, *, target_s: float | None) -> None:
         """Follow another order: everything that waits is put in its new place."""
@@ -321,7 +344,7 @@ class ClassQueue:
         self.order = order
         self.target_s = target_s
         self._ready.clear()
-        for flow in (*self.flows.values(), *self.large_flows.values()):
+        for flow in self.all_flows():
             flow.stamp = 0
             flow.is_held = False
             for entry in flow.entries:
@@ -395,9 +418,11 @@ class ClassQueue:
             heapify(ready)
         heappush(ready, (stage, service, oldest.order, self._stamp, flow))
 
-    def _resize(self, flow: Flow, before: int) -> None:
-        """Move the flow between the groups of equal size; alone, an entry is in none."""
-        after = flow.entries.count
+    def _resize(self, flow: Flow, change: int) -> None:
+        """Count for a base flow, and move it between the groups of equal size; a single entry is in
+        none."""
+        before = flow.waiting
+        after = flow.waiting = before + change
         by_size = self._by_size
         if before > 1:
             group = by_size[before]

@@ -50,14 +50,7 @@ class WaitingRoom:
         flow = entry.flow
         assert flow is not None
         if flow.is_large and not flow.entries.count:
-            self.stop_saving(flow, entry.service_class)
-
-    def stop_saving(self, flow: Flow, service_class: ServiceClass) -> None:
-        """Nothing more is saved for the flow, in its class's bucket and in its tenant's."""
-        if service_class.budget.stop_saving(flow):
-            service_class.queue.release_next()
-        if flow.tenant.budget.stop_saving(flow):
-            flow.tenant.release_held()
+            entry.service_class.stop_saving(flow)
 
     def follow_sizes(self, entries: Iterable[Entry], classes: Iterable[ServiceClass]) -> None:
         """Buckets may have another size: large is what is larger than they are by now."""
@@ -146,12 +139,9 @@ def deadline_s(entry: Entry) -> float:
 
 
 def is_large(entry: Entry) -> bool:
-    """Whether it still has to pay, and is larger than a bucket that it has to pass (B13)."""
-    tokens = entry.cost_tokens
-    return entry.class_budget is None and (
-        entry.service_class.budget.is_exceeded_by(tokens)
-        or entry.tenant.budget.is_exceeded_by(tokens)
-    )
+    """Whether it still has to pay, and its class's bucket can never hold as much (B13)."""
+    budget = entry.service_class.budget
+    return entry.class_budget is None and budget.is_exceeded_by(entry.cost_tokens)
 
 
 def _is_due_later(item: tuple[float, int, Entry]) -> bool:

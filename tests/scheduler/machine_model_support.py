@@ -243,7 +243,7 @@ class Model(Books):
     def _check_order(self, live: Live) -> None:
         """Nothing is overtaken inside its own flow where the order is arrival.
 
-        What is larger than a bucket stands in a flow of its own (B13).
+        What is larger than the class's bucket stands in a flow of its own (B13).
         """
         if self.is_shortest_first(live.served_in):
             return
@@ -257,11 +257,9 @@ class Model(Books):
                 assert other.served_for != live.served_for, "overtaken inside its flow"
 
     def is_large(self, live: Live) -> bool:
-        """Has it still to pay, out of a bucket that can never hold as much?"""
-        budgets = (self.classes[live.served_in], self.tenant_budget(live.served_for))
-        return live.paid is None and any(
-            each.tokens is not None and live.cost > each.tokens.burst for each in budgets
-        )
+        """Has it still to pay, out of a bucket of its class that can never hold as much?"""
+        tokens = self.classes[live.served_in].tokens
+        return live.paid is None and tokens is not None and live.cost > tokens.burst
 
     def _check_in_flight(self, live: Live) -> None:
         limit = self.in_flight_limit(live.served_for)
