@@ -15,6 +15,7 @@ from giveway_operator.acknowledging import Acknowledgement, Arrival
 from giveway_operator.burning import Burn, Key
 from giveway_operator.judging import attained
 from giveway_operator.observations import Observation
+from giveway_operator.sharing import weights_mean_something
 from giveway_operator.statuses import (
     LONGEST_MESSAGE,
     BurnRate,
@@ -68,7 +69,7 @@ def findings(
         found += [each for each in last if each.type in kept]
     else:
         found += [_infeasible(decision), _at_limit(decision)]
-    return (*found, _frozen(decision, awaited))
+    return (*found, _frozen(spec, decision, awaited))
 
 
 def _slo_met(spec: SLOPolicySpec, observations: Sequence[Observation]) -> Finding:
@@ -134,8 +135,15 @@ def _at_limit(decision: Decision) -> Finding:
     )
 
 
-def _frozen(decision: Decision | None, awaited: Acknowledgement) -> Finding:
+def _frozen(spec: SLOPolicySpec, decision: Decision | None, awaited: Acknowledgement) -> Finding:
     kind = ConditionType.FROZEN
+    if not weights_mean_something(spec):
+        return _finding(
+            kind,
+            "True",
+            "WeightsUnused",
+            f"no class with objectives shares by weight under {spec.scheduling.algorithm.value}",
+        )
     if decision is None:
         return _finding(kind, "True", awaited.arrival.value, awaited.message)
     if decision.reason is DecisionReason.NO_TELEMETRY:

@@ -5,6 +5,7 @@ Deciding is in `weighing`, measuring in `observing`; this is the order of things
 
 - Weights are decided again only after the last ones were published and have arrived at all ready
   pods, or are overdue (`acknowledging`).
+- Where the algorithm shares nothing by weight, nothing is decided (`sharing`).
 - All that is remembered can be lost: a restart goes on where the published weights are.
 - Nothing here writes or publishes. Whoever calls publishes `weights`, and reports the rest.
 """
@@ -30,6 +31,7 @@ from giveway_operator.reporting import (
     findings,
     inputs_text,
 )
+from giveway_operator.sharing import weights_mean_something
 from giveway_operator.statuses import ClassStatus, PodsStatus
 from giveway_operator.weighing import Decision, WeighingState, resume, step
 
@@ -135,7 +137,9 @@ class SLOLoop:
         )
         awaited = self._awaited(memory, spec, published, samples, pods=pods, now_s=now_s)
         decision = None
-        if awaited.arrival is not Arrival.AWAITED:
+        if not weights_mean_something(spec):
+            memory.state = resume(spec, None, now_s=now_s)
+        elif awaited.arrival is not Arrival.AWAITED:
             decision = step(spec, memory.state, observations, now_s=now_s)
             memory.state = decision.state
         return self._report(policy, spec, memory, decision, awaited, observations, burns, pods=pods)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from giveway_operator.observations import Observation
 from giveway_operator.statuses import ObservationState
 from giveway_operator.weighing import Decision, resume, step
-from giveway_policy.enumerations import Indicator, Kind, OnTelemetryLoss
-from giveway_policy.mechanics import Adjustment
+from giveway_policy.enumerations import Algorithm, Indicator, Kind, OnTelemetryLoss
+from giveway_policy.mechanics import Adjustment, Scheduling
 from giveway_policy.resources import Objective, ServiceClass, SLOPolicySpec
 
 INDICATOR, THRESHOLD_MS = Indicator.TIME_TO_FIRST_TOKEN, 300
@@ -49,6 +49,7 @@ def spec(
             )
             for rank, (weight, target) in enumerate(zip(weights, targets, strict=False))
         ),
+        scheduling=Scheduling(algorithm=Algorithm.WEIGHTED_RANDOM),
         adjustment=Adjustment(
             interval_seconds=interval_s,
             window_seconds=window_s,

@@ -11,6 +11,7 @@ from giveway_operator.slo_loop import Consideration, SLOLoop
 from giveway_operator.statuses import ConditionType, ObservationState
 from giveway_operator.weighing import DecisionReason
 from giveway_policy.documents import PolicyDocument, PolicyName, make_document
+from giveway_policy.mechanics import Scheduling
 from giveway_policy.resources import SLOPolicySpec
 
 from tests.operator.plants import measured, spec, unmeasured
@@ -227,3 +228,18 @@ async def test_a_long_list_of_classes_is_reported_within_the_bounds_of_the_statu
     assert len(considered.inputs) <= 1024
     assert all(len(each.message) <= 1024 for each in considered.findings)
     assert len(considered.classes) == 16
+
+
+async def test_where_weights_mean_nothing_they_are_not_moved_and_the_reason_is_told() -> None:
+    """Under SLOAware one class between the first and batch has nobody to share with. Weights that
+    were raised under another algorithm are taken back."""
+    cluster = Cluster(spec())
+    cluster.publish({})
+    cluster.observations = MISSED
+    assert (await cluster.turn()).weights
+    cluster.spec = cluster.spec.model_copy(update={"scheduling": Scheduling()})
+    edited = await cluster.turn()
+    assert (dict(edited.weights), edited.decision) == ({}, None)
+    frozen = condition(edited, ConditionType.FROZEN)
+    assert (frozen.status, frozen.reason) == ("True", "WeightsUnused")
+    assert condition(edited, ConditionType.SLO_MET).status == "False"
