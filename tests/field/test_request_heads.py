@@ -1,6 +1,9 @@
 """Which headers and odd requests of clients does the proxy understand, pass on or keep back?"""
 
 import asyncio
+import json
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -115,6 +118,25 @@ async def test_a31_a_client_that_expects_is_told_to_go_on(stand: Stand) -> None:
         assert (await client.answer()).status == 200
     assert stand.engine.work[-1].body == body
     assert stand.engine.work[-1].header("expect") is None
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl: nothing is proved with it")
+async def test_a31_curl_is_told_to_go_on(stand: Stand, tmp_path: Path) -> None:
+    """curl holds 2 MB back for as long as it is let: for ever here, if it were not answered."""
+    stand.engine.script = answering(chat_answer())
+    body = tmp_path / "body"
+    body.write_text(json.dumps(chat_body(text="x" * (2 * MIB))))
+    curl = await asyncio.create_subprocess_exec(
+        *("curl", "--silent", "--max-time", "60", "--expect100-timeout", "600"),
+        *("--header", "Expect: 100-continue", "--header", "Content-Type: application/json"),
+        *("--write-out", "%{http_code}", "--output", str(tmp_path / "answer")),
+        *("--data-binary", f"@{body}", f"{stand.proxy.url}{CHAT}"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await curl.communicate()
+    assert said == b"200"
+    assert stand.engine.work[-1].body == body.read_bytes()
 
 
 EXPECTS = {"Expect": "100-continue"}

@@ -219,7 +219,8 @@ async def _has_no_faults(proxy: Proxy) -> bool:
     return not await _has_faults(proxy)
 
 
-async def test_d05_a_reload_refills_no_bucket(start_proxy: ProxyStarter) -> None:
+@pytest.mark.parametrize("reloads", [5, pytest.param(20, marks=pytest.mark.nightly)])
+async def test_d05_a_reload_refills_no_bucket(start_proxy: ProxyStarter, reloads: int) -> None:
     """D05: a drained bucket stays drained through reloads that change another class."""
     limits = {"requestsPerSecond": 1, "requestBurst": 30}
 
@@ -235,7 +236,7 @@ async def test_d05_a_reload_refills_no_bucket(start_proxy: ProxyStarter) -> None
         proxy = await start_proxy(engine.url, policy_path=path)
         started_s = time.monotonic()
         passed = 0
-        for turn in range(1, 6):
+        for turn in range(1, reloads + 1):
             while (await ask(proxy.url, CHAT, chat_body())).status == 200:
                 passed += 1
             write_policy(path.parent, version(turn), name=path.name)

@@ -107,6 +107,13 @@ class GivewayProcess:
         return int(psutil.Process(self.pid).memory_info().rss)
 
     @property
+    def peak_rss_bytes(self) -> int:
+        """The most that it ever had in memory."""
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        (peak,) = (line for line in lines if line.startswith("VmHWM:"))
+        return int(peak.split()[1]) * 1024
+
+    @property
     def open_files(self) -> int:
         """File descriptors, sockets included."""
         return int(psutil.Process(self.pid).num_fds())

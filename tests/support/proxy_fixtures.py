@@ -5,7 +5,7 @@ test. Of each of them it is asserted then that nothing is left behind (`aftermat
 say so itself.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +40,7 @@ class ProxyStarter:
         policy_path: Path | None = None,
         port: int = 0,
         admin_port: int = 0,
+        environment: Mapping[str, str] | None = None,
     ) -> Proxy:
         """Start one. Without documents: three classes, four seats, no rate limits."""
         self._count += 1
@@ -55,6 +56,7 @@ class ProxyStarter:
             port=port,
             admin_port=admin_port,
             name=name,
+            environment=environment,
         )
         await self._stack.enter_async_context(proxy)
         aftermath = await Aftermath.expect(proxy, upstream)
