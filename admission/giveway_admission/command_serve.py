@@ -24,8 +24,8 @@ example:
 Without --policy the built-in classes realtime, standard and batch hold. Each flag can be given as
 environment variable: --admin-port is GIVEWAY_ADMIN_PORT. A flag counts more.
 
-Exit codes: 0 ended by SIGTERM or SIGINT, 1 the policy, a port or the tickets can't be used,
-2 wrong use."""
+Exit codes: 0 ended by SIGTERM or SIGINT, 1 the policy, a port, the tickets or the limit of
+open files can't be used, 2 wrong use."""
 
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _DEFAULTS = {each.name: each.default for each in fields(ProxySettings)}
@@ -241,6 +241,7 @@ def run(arguments: argparse.Namespace) -> int:
     import uvloop
     from giveway_policy.faults import PolicyError
 
+    from giveway_admission.file_limits import TooFewFilesError
     from giveway_admission.logs import LogFormat, configure_logging
     from giveway_admission.serving import PortTakenError, serve_until_signal
     from giveway_admission.ticket_store import TicketStoreError
@@ -250,6 +251,6 @@ def run(arguments: argparse.Namespace) -> int:
         return uvloop.run(serve_until_signal(settings))
     except PolicyError as error:
         sys.stderr.write(f"giveway serve: the policy can't be used:\n{error}\n")
-    except (PortTakenError, TicketStoreError) as error:
+    except (PortTakenError, TicketStoreError, TooFewFilesError) as error:
         sys.stderr.write(f"giveway serve: {error}\n")
     return 1

@@ -10,7 +10,6 @@ import gc
 import importlib.metadata
 import logging
 import os
-import resource
 import signal
 import sys
 from types import TracebackType
@@ -26,6 +25,7 @@ from giveway_admission.admin_port import AdminPort
 from giveway_admission.client_connections import ClientConnection
 from giveway_admission.draining import Drain
 from giveway_admission.engine_watching import EngineReading, EngineWatcher
+from giveway_admission.file_limits import raise_file_limit
 from giveway_admission.local_policies import LocalPolicies
 from giveway_admission.logs import log_event
 from giveway_admission.metrics import Metrics
@@ -42,8 +42,6 @@ _logger = logging.getLogger(__name__)
 
 _FLUSH_S = 2.0
 """How long the last bytes to clients may take at the end."""
-_SPARE_FILES = 128
-"""File descriptors that are not clients or their connections to the engine."""
 
 
 class PortTakenError(OSError):
@@ -85,7 +83,7 @@ class Server:
         policy = RuntimePolicy.build(document)
         self.metrics.configure(policy)
         proxy = self._proxy = Proxy(settings, policy, loop=loop, metrics=self.metrics)
-        proxy.connection_limit = _connection_limit(settings.maximum_connections)
+        proxy.connection_limit = raise_file_limit(wanted=settings.maximum_connections)
         self._drain = Drain(proxy)
         if settings.tickets is not None:
             tickets = TicketDesk(proxy, TicketStore(settings.tickets))
@@ -272,7 +270,11 @@ class Server:
 
 
 async def serve_until_signal(settings: ProxySettings) -> int:
-    """Run until SIGTERM or SIGINT; drain; the exit code. A second signal ends it at once."""
+    """Run until SIGTERM or SIGINT; drain; the exit code. A second signal ends it at once.
+
+    SIGHUP ends nothing where no terminal is that could have closed: elsewhere it asks servers to
+    read their configuration again, which happens here by itself.
+    """
     async with Server(settings) as server:
         first, second = asyncio.Event(), asyncio.Event()
 
@@ -282,6 +284,8 @@ async def serve_until_signal(settings: ProxySettings) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, take_signal)
+        at_terminal = sys.stdin is not None and sys.stdin.isatty()
+        loop.add_signal_handler(signal.SIGHUP, take_signal if at_terminal else _told_to_read_again)
         _say(f"data {server.data_url} admin {server.admin_url}\n")
         await first.wait()
         drained = asyncio.ensure_future(server.drain(settings.drain_timeout_s))
@@ -291,6 +295,10 @@ async def serve_until_signal(settings: ProxySettings) -> int:
             task.cancel()
         await asyncio.gather(drained, hurried, return_exceptions=True)
     return 0
+
+
+def _told_to_read_again() -> None:
+    log_event(_logger, logging.INFO, "SIGHUP: changed policies are read without it")
 
 
 def _say(line: str) -> None:
@@ -310,8 +318,10 @@ def _url(host: str, port: int) -> str:
 
 
 def _explain_port(error: OSError, host: str, port: int, host_flag: str, port_flag: str) -> str:
+    # The event loop puts its own words and the address before those of the system.
+    reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
     return (
-        f"can't listen on {host}:{port}: {error.strerror or error}. "
+        f"can't listen on {host}:{port}: {reason or error}. "
         f"Choose another with {host_flag} and {port_flag} (0: one that is free)."
     )
 
@@ -319,27 +329,3 @@ def _explain_port(error: OSError, host: str, port: int, host_flag: str, port_fla
 def _engine_headers(settings: ProxySettings) -> dict[str, str]:
     key = settings.engine_api_key
     return {} if key is None else {"Authorization": f"Bearer {key}"}
-
-
-def _connection_limit(wanted: int) -> int:
-    """As many clients as there are file descriptors for, each with one to the engine."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard == resource.RLIM_INFINITY or soft < hard:
-        raised = hard if hard != resource.RLIM_INFINITY else max(soft, 2 * wanted + _SPARE_FILES)
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
-            soft = raised
-        except (OSError, ValueError):
-            pass
-    allowed = max(1, min(wanted, (soft - _SPARE_FILES) // 2))
-    if allowed < wanted:
-        log_event(
-            _logger,
-            logging.WARNING,
-            "fewer clients than wanted",
-            clients=allowed,
-            wanted=wanted,
-            fix=f"raise the limit of open files (ulimit -n) from {soft} to "
-            f"{2 * wanted + _SPARE_FILES}",
-        )
-    return allowed

@@ -205,10 +205,11 @@ async def test_c14_the_queue_holds_no_more_bytes_than_it_may(
         assert statuses.count(200) == scheduler["queued"]
         assert statuses.count(429) == count - scheduler["queued"]
         assert set(statuses) == {200, 429}
-        # Beside the queue: 256 MiB of all that is arriving, if as much comes at once.
-        grown = proxy.peak_rss_bytes - memory
-        assert grown < 8 * MIB + min(count * MIB, 256 * MIB) + 64 * MIB
-        proxy.allowed_growth_bytes = 256 * MIB
+        # Beside the queue: 256 MiB of all that is arriving, if as much comes at once, and as much
+        # again that the allocator has in pieces and keeps.
+        most = 8 * MIB + 2 * min(count * MIB, 256 * MIB) + 64 * MIB
+        assert proxy.peak_rss_bytes - memory < most
+        proxy.allowed_growth_bytes = most
 
 
 async def _try(proxy: Proxy, sent: bytes) -> int:
