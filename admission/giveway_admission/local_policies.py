@@ -4,14 +4,15 @@ Each reading compiles anew from what is there and the last good version of what 
 policies of the folder are compiled, since a tenant may be meant for any of them; one is chosen.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from giveway_policy.compiling import Candidate, Compilation, compile_policies
+from giveway_policy.compiling import Candidate
 from giveway_policy.documents import PolicyDocument, renumber
 from giveway_policy.faults import Fault, FaultKind, ResourceKey
+from giveway_policy.keeping import compile_keeping, marked
 from giveway_policy.loading import Loading, load_path
 from giveway_policy.reading import SUFFIXES
 from giveway_policy.resources import SLOPolicy
@@ -19,14 +20,10 @@ from giveway_policy.tenants import TenantPriority
 
 from giveway_admission.policy_sources import (
     Fingerprint,
-    Good,
     SourceReading,
     fingerprint_of,
     is_named,
 )
-
-MOST_ROUNDS = 4
-"""A last good version may itself not fit what is new beside it; then it is left out in its turn."""
 
 Kind = TypeVar("Kind", SLOPolicy, TenantPriority)
 
@@ -49,25 +46,19 @@ class LocalPolicies:
         faults = list(loading.faults)
         policies = self._with_kept(loading.policies, last.good.policies, loading)
         tenants = self._with_kept(loading.tenants, last.good.tenants, loading)
-        for _ in range(MOST_ROUNDS):
-            compilation = compile_policies(policies, tenants, in_force=last.good.tenants.values())
-            faults += compilation.faults
-            if not compilation.faulty:
-                break
-            policies = _with_last_good(policies, last.good.policies, compilation.faulty)
-            tenants = _with_last_good(tenants, last.good.tenants, compilation.faulty)
-        document, unclear = self._choose(compilation.documents, last.document)
+        kept = compile_keeping(policies, tenants, last.good)
+        faults += kept.faults
+        document, unclear = self._choose(kept.documents, last.document)
         faults += unclear
         if document is None:
             if not faults:
                 faults.append(self._fault("there is no SLOPolicy in it", "add one"))
             watched = last.watched | loading.key_files
-            return replace(last, faults=_marked(faults, last.good), watched=watched)
-        good = _good_of(policies, tenants, compilation)
+            return replace(last, faults=marked(faults, last.good), watched=watched)
         return SourceReading(
             document=_numbered(document, last.document),
-            faults=_marked(faults, good),
-            good=good,
+            faults=marked(faults, kept.good),
+            good=kept.good,
             watched=loading.key_files,
         )
 
@@ -111,47 +102,6 @@ class LocalPolicies:
 
     def _fault(self, reason: str, fix: str) -> Fault:
         return Fault(kind=FaultKind.MEANING, file=str(self._path), reason=reason, fix=fix)
-
-
-def _with_last_good(
-    candidates: list[Candidate[Kind]],
-    good: Mapping[ResourceKey, Candidate[Kind]],
-    faulty: frozenset[ResourceKey],
-) -> list[Candidate[Kind]]:
-    """The same with the last good version of each that is faulty.
-
-    Without those that have none, or whose last good version is it that is faulty now.
-    """
-    chosen: dict[ResourceKey, Candidate[Kind]] = {}
-    for each in candidates:
-        replacement = good.get(each.key) if each.key in faulty else each
-        if replacement is not None and (each.key not in faulty or replacement is not each):
-            chosen.setdefault(each.key, replacement)
-    return list(chosen.values())
-
-
-def _good_of(
-    policies: list[Candidate[SLOPolicy]],
-    tenants: list[Candidate[TenantPriority]],
-    compilation: Compilation,
-) -> Good:
-    faulty = compilation.faulty
-    return Good(
-        policies={each.key: each for each in policies if each.key not in faulty},
-        tenants={each.key: each for each in tenants if each.key not in faulty},
-    )
-
-
-def _marked(faults: Iterable[Fault], good: Good) -> tuple[Fault, ...]:
-    """Each fault once, and whether a former version of what it is about is in force."""
-    return tuple(
-        dict.fromkeys(
-            replace(each, last_good_in_force=True)
-            if each.resource in good.policies or each.resource in good.tenants
-            else each
-            for each in faults
-        )
-    )
 
 
 def _numbered(document: PolicyDocument, current: PolicyDocument | None) -> PolicyDocument:

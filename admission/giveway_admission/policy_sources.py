@@ -11,29 +11,19 @@ or holds no policy at all, loses nothing.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from giveway_policy.compiling import Candidate
 from giveway_policy.documents import PolicyDocument, PolicyName
-from giveway_policy.faults import Fault, ResourceKey
-from giveway_policy.resources import SLOPolicy
-from giveway_policy.tenants import TenantPriority
+from giveway_policy.faults import Fault
+from giveway_policy.keeping import Good
 
 MOUNT_LINK = "..data"
 """What kubelet swaps to change all files of a mounted folder at once."""
 
 Fingerprint = tuple[tuple[str | int, ...], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Good:
-    """The resources that are in force, with the faults they once had not."""
-
-    policies: Mapping[ResourceKey, Candidate[SLOPolicy]] = field(default_factory=dict)
-    tenants: Mapping[ResourceKey, Candidate[TenantPriority]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +33,7 @@ class SourceReading:
     document: PolicyDocument | None
     """What is to be in force. None: nothing good was ever there."""
     faults: tuple[Fault, ...] = ()
-    good: Good = Good()
+    good: Good = field(default_factory=Good)
     watched: frozenset[Path] = frozenset()
     """Files outside the source's own path that the document depends on."""
 

@@ -22,15 +22,16 @@ colours and bars are for terminals alone.
 
 | Exit code | Meaning |
 |---|---|
-| 0 | good; for `serve` and `emulate`: ended by SIGTERM or SIGINT |
+| 0 | good; for `serve`, `operate` and `emulate`: ended by SIGTERM or SIGINT |
 | 1 | the answer is no: faults in a policy, a port that is taken, an engine that fails |
 | 2 | wrong use: an unknown flag, or a value that can't be |
 | 130 | Ctrl-C; `demo` and `calibrate`: also SIGTERM; `serve`: before it serves |
 
 ## Environment
 
-Each flag of `serve` is also an environment variable: `GIVEWAY_` and its name in capitals with
-underscores, `GIVEWAY_ADMIN_PORT` for `--admin-port`. A flag counts more than its variable.
+Each flag of `serve` and `operate` is also an environment variable: `GIVEWAY_` and its name in
+capitals with underscores, `GIVEWAY_ADMIN_PORT` for `--admin-port`. A flag counts more than its
+variable.
 `GIVEWAY_ACCESS_LOG` is `true` or `false`. Values that Kubernetes sets for a Service called giveway
 (`GIVEWAY_PORT=tcp://...`) are left out of account.
 

@@ -32,6 +32,10 @@ SUBCOMMANDS = {
         help="stand before an engine: classify, limit, queue, pick, gate",
         module="giveway_admission.command_serve",
     ),
+    "operate": Subcommand(
+        help="publish policies of a cluster to its proxies, and keep their objectives",
+        module="giveway_operator.command_operate",
+    ),
     "lint": Subcommand(
         help="check policy files without applying them",
         module="giveway_policy.command_lint",

@@ -34,6 +34,11 @@ def digest_key(key: bytes) -> str:
     return hashlib.sha256(key).hexdigest()
 
 
+def is_key(key: bytes) -> bool:
+    """Whether it can be an API key: 8 to 512 printable characters without spaces."""
+    return _KEY.fullmatch(key) is not None
+
+
 def read_keys(tenant: TenantPrioritySpec, folder: FilePath) -> KeyReading:
     """Digests of all keys in the tenant's key files, which are relative to the folder."""
     digests: set[str] = set()
@@ -79,7 +84,7 @@ def _read_key_file(file: FilePath, path: Path) -> set[str] | Problem:
         key = line.strip()
         if not key or key.startswith(b"#"):
             continue
-        if not _KEY.fullmatch(key):
+        if not is_key(key):
             return _problem(
                 path,
                 f"line {number} of the key file is no key",
