@@ -73,6 +73,11 @@ test-compiled: .run/compiled ## The tests of what a wheel holds compiled, on the
 test-vllm: .venv/test-ready ## Prove it on a real vLLM on the CPU (installs it once, about 5 minutes and 6 GB)
 	$(BIN)/python -m pytest -m vllm tests/vllm
 
+.PHONY: test-cluster
+test-cluster: .venv/test-ready ## Prove the operator on a real API server and Prometheus (builds them once, about 10 minutes)
+	bash tests/cluster/get_binaries.sh
+	KUBEBUILDER_ASSETS=$$(bash tests/cluster/get_binaries.sh --where) $(BIN)/python -m pytest -m cluster tests/cluster
+
 .PHONY: test-nightly
 test-nightly: .venv/test-ready ## The long property runs and the five-seed comparison
 	$(BIN)/python -m pytest -n $(WORKERS) -m nightly --timeout 3600
@@ -94,6 +99,10 @@ bench-rivals: ## Get the proxies that make bench compares with, outside of this 
 fuzz: .venv/fuzz-ready ## Fuzz how requests and answers are read, ten minutes each (FUZZ_SECONDS=600)
 	$(BIN)/python -m tests.fuzz.fuzzing request $(FUZZ_SECONDS)
 	$(BIN)/python -m tests.fuzz.fuzzing answer $(FUZZ_SECONDS)
+
+.PHONY: crds
+crds: .venv/test-ready ## Write the CustomResourceDefinitions anew from the models
+	$(BIN)/python -m giveway_operator.crd_writing crds
 
 .PHONY: docs
 docs: .venv/run-ready ## Write the references of policies and commands anew
