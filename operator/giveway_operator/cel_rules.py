@@ -196,7 +196,8 @@ TENANT: Mapping[str, tuple[Rule, ...]] = {
     "spec.limits": _LIMITS,
     "spec.recognizedBy[]": (
         Rule(
-            rule="[has(self.apiKey), has(self.header), has(self.jwtClaim)].filter(w, w).size() == 1",
+            rule="[has(self.apiKey), has(self.header), has(self.jwtClaim)]"
+            ".filter(way, way).size() == 1",
             message="each entry names exactly one way: write further ways as further entries",
         ),
         Rule(

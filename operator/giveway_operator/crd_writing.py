@@ -1,7 +1,7 @@
 """Which CustomResourceDefinitions follow from the models?
 
-`python -m giveway_operator.crd_writing FOLDER` writes one file for each resource. The schema is that
-of the pydantic models (`giveway_policy.resources`, `giveway_policy.tenants`, `statuses`), made
+`python -m giveway_operator.crd_writing FOLDER` writes one file for each resource. The schema is
+that of the pydantic models (`giveway_policy.resources`, `giveway_policy.tenants`, `statuses`), made
 structural: references resolved, what may be null merely optional, what the API server does itself
 left to it. So a file that `giveway lint` accepts is one that the server accepts.
 """
