@@ -297,9 +297,11 @@ def test_stored_policy_means_the_same_as_its_file(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     """What the server fills in are the models' own defaults."""
-    for index, spec in enumerate(
-        ({"classes": TWO}, {"classes": [{**INTERACTIVE, "objectives": [TTFT]}], "concurrency": {}})
-    ):
+    specs: list[dict[str, Any]] = [
+        {"classes": TWO},
+        {"classes": [{**INTERACTIVE, "objectives": [TTFT]}], "concurrency": {}},
+    ]
+    for index, spec in enumerate(specs):
         document = policy(spec, name=f"plain-{index}")
         control_plane.apply(document)
         stored = control_plane.get("slop", f"plain-{index}", "-n", namespace)
