@@ -1,11 +1,13 @@
 """One control plane for all tests of the session, with our CustomResourceDefinitions in it."""
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
 
 from tests.support.control_plane import ControlPlane, missing_binaries
 
+_COUNT = itertools.count(1)
 USERS = {"nobody": "token-of-nobody", "operator": "token-of-the-operator"}
 
 
@@ -19,3 +21,12 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
         running.start_controllers()
         running.install_crds()
         yield running
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """An empty one, which is deleted after the test."""
+    with control_plane.namespace(f"test-{next(_COUNT)}") as name:
+        # a pod needs its namespace's default ServiceAccount, which a controller makes
+        control_plane.kubectl("wait", "--for=create", "--timeout=30s", "sa/default", "-n", name)
+        yield name

@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import urllib.error
@@ -24,6 +23,7 @@ from typing import Any, Self
 
 import yaml
 
+from tests.support.ports import free_ports
 from tests.support.waiting import until_blocking
 
 BINARIES = ("etcd", "kube-apiserver", "kubectl")
@@ -57,7 +57,7 @@ class ControlPlane:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._users = {"admin": ADMIN_TOKEN, **(users or {})}
-        self._etcd_port, self._peer_port, self._port = (_free_port() for _ in range(3))
+        self._etcd_port, self._peer_port, self._port = free_ports(3)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self.url = f"https://127.0.0.1:{self._port}"
         self.certificate = folder / "pki" / "apiserver.crt"
@@ -112,7 +112,7 @@ class ControlPlane:
             f"--service-account-private-key-file={pki / 'sa.key'}",
             f"--root-ca-file={self.certificate}",
             "--bind-address=127.0.0.1",
-            f"--secure-port={_free_port()}",
+            f"--secure-port={free_ports(1)[0]}",
             "--controllers=*,-service-lb-controller",
         )
 
@@ -169,6 +169,26 @@ class ControlPlane:
             yield name
         finally:
             self.kubectl("delete", "namespace", name, "--wait=false", check=False)
+
+    def pod(
+        self, namespace: str, name: str, labels: Mapping[str, str], *, ready: bool = True
+    ) -> None:
+        """A pod, with the status that a kubelet would report; made anew or changed."""
+        container = {"name": "vllm", "image": "none"}
+        self.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name, "namespace": namespace, "labels": dict(labels)},
+                "spec": {"containers": [container], "automountServiceAccountToken": False},
+            }
+        )
+        condition = {"type": "Ready", "status": "True" if ready else "False"}
+        status = {"status": {"phase": "Running", "conditions": [condition]}}
+        self.kubectl(
+            *("patch", "pod", name, "-n", namespace, "--subresource=status", "--type=merge"),
+            *("-p", json.dumps(status)),
+        )
 
     def kubeconfig_of(self, user: str) -> Path:
         """For one of `users`."""
@@ -269,10 +289,3 @@ class ControlPlane:
 def _run(command: Sequence[str]) -> None:
     told = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert told.returncode == 0, f"{command[0]}: {told.stderr}"
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

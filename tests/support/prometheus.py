@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 import urllib.parse
@@ -24,6 +23,7 @@ from typing import Self
 
 import yaml
 
+from tests.support.ports import free_ports
 from tests.support.waiting import until, until_blocking
 
 SCRAPE_INTERVAL_S = 0.25
@@ -90,7 +90,7 @@ class Prometheus:
         scrape_interval_s: float = SCRAPE_INTERVAL_S,
     ) -> None:
         self._folder = folder
-        self._port = _free_port()
+        (self._port,) = free_ports(1)
         self._targets = folder / "targets.json"
         self._targets.write_text("[]")
         configuration = folder / "prometheus.yml"
@@ -175,9 +175,3 @@ class Prometheus:
         self._process.kill()
         self._process.wait()
         shutil.rmtree(self._folder / "data", ignore_errors=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
