@@ -3,15 +3,19 @@
 aiohttp waits an hour for a request that never comes to its end, and for ever for a client that
 reads nothing of its answer. Each such connection takes one of the file descriptors that clients of
 the data port need. So between the socket and aiohttp stands a protocol that passes everything on
-and knows two times: until the first request's head is complete, and while an answer is not taken.
+and knows two times: from a byte of a request to its answering, and while an answer is not taken.
+
+A byte that leads to no answering (blank lines, half a head, a body, which nothing here reads) is
+told by two signs: no handler has begun, or one has ended and the last bytes were no head's end.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, cast
 
 from aiohttp import hdrs, web
 from aiohttp.http_parser import RawRequestMessage
+from aiohttp.typedefs import Handler, Middleware
 
 from giveway_admission.deadlines import Deadline
 from giveway_admission.unsent import ReadingPace, unsent_bytes
@@ -34,6 +38,8 @@ class AdminPort:
         write_timeout_s: float,
         minimum_read_bytes_per_s: int,
     ) -> None:
+        self._connections: dict[asyncio.Protocol, ImpatientConnection] = {}
+        application.middlewares.append(_telling(self._connections))
         self._runner = web.AppRunner(
             application, access_log=None, keepalive_timeout=IDLE_S, shutdown_timeout=STOP_S
         )
@@ -53,6 +59,7 @@ class AdminPort:
             lambda: ImpatientConnection(
                 server(),
                 loop=loop,
+                connections=self._connections,
                 head_timeout_s=self._head_timeout_s,
                 pace=ReadingPace(
                     write_timeout_s=self._write_timeout_s,
@@ -72,6 +79,23 @@ class AdminPort:
         await self._runner.cleanup()
         if self._listener is not None:
             await self._listener.wait_closed()
+
+
+def _telling(connections: Mapping[asyncio.Protocol, "ImpatientConnection"]) -> Middleware:
+    """Tells each connection when an answer is made on it."""
+
+    @web.middleware
+    async def tell(request: web.Request, handler: Handler) -> web.StreamResponse:
+        connection = connections.get(request.protocol)
+        if connection is None:
+            return await handler(request)
+        connection.answering_begins()
+        try:
+            return await handler(request)
+        finally:
+            connection.answering_ended()
+
+    return tell
 
 
 def _expecting_nothing(make: Callable[..., web.BaseRequest]) -> Callable[..., web.BaseRequest]:
@@ -96,30 +120,33 @@ class ImpatientConnection(asyncio.Protocol):
         inner: asyncio.Protocol,
         *,
         loop: asyncio.AbstractEventLoop,
+        connections: MutableMapping[asyncio.Protocol, "ImpatientConnection"],
         head_timeout_s: float,
         pace: ReadingPace,
     ) -> None:
+        """It is in `connections`, by `inner`, as long as it lives."""
         self._inner = inner
+        self._connections = connections
         self._head_timeout_s = head_timeout_s
         self._pace = pace
         self._head_deadline = Deadline(loop, self._cut)
         self._write_deadline = Deadline(loop, self._look)
         self._transport: asyncio.Transport | None = None
-        self._last: bytes | None = b""
-        """The last bytes of the first head. None: it is complete."""
+        self._last = b""
+        """Of all that came: as many bytes as a head's end has."""
+        self._answers = False
+        self._awaits_head = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._head_deadline.set_in(self._head_timeout_s)
+        self._connections[self._inner] = self
+        self._await_head()
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._last is not None:
-            seen = self._last + data
-            self._last = seen[-len(_HEAD_END) + 1 :]
-            if _HEAD_END in seen:
-                self._last = None
-                self._head_deadline.clear()
+        self._last = (self._last + data)[-len(_HEAD_END) :]
+        if not self._answers and not self._awaits_head:
+            self._await_head()
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
@@ -134,9 +161,24 @@ class ImpatientConnection(asyncio.Protocol):
         self._inner.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
+        del self._connections[self._inner]
         self._head_deadline.close()
         self._write_deadline.close()
         self._inner.connection_lost(error)
+
+    def answering_begins(self) -> None:
+        self._answers = True
+        self._awaits_head = False
+        self._head_deadline.clear()
+
+    def answering_ended(self) -> None:
+        self._answers = False
+        if self._last != _HEAD_END:
+            self._await_head()
+
+    def _await_head(self) -> None:
+        self._awaits_head = True
+        self._head_deadline.set_in(self._head_timeout_s)
 
     def _look(self) -> None:
         """An answer waits: is any of it taken?"""

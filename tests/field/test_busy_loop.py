@@ -79,4 +79,5 @@ async def test_f12_large_prompts_hold_nobody_up(
         of_client = (await direct)[-1]
         probed = await probes
         assert probed[int(0.99 * len(probed))] < 0.5 + of_client
-        assert late[int(0.99 * len(late))] < 0.2 + of_client
+        # An event's engine and its reader are both in this process: it is late twice.
+        assert late[int(0.99 * len(late))] < 0.2 + 2 * of_client
