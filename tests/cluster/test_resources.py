@@ -1,5 +1,6 @@
 """Does a real API server take what the models take, and refuse what they refuse?"""
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,14 @@ from giveway_policy.resources import SLOPolicy
 from giveway_policy.tenant_checks import check_tenant
 from giveway_policy.tenants import TenantPriority
 from giveway_policy.validating import validate
+from hypothesis import HealthCheck, given, settings
 
+from tests.policy.policy_texts import valid_policy
+from tests.policy.resource_strategies import policies
 from tests.support.control_plane import ControlPlane
 from tests.support.waiting import until_blocking
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
 INTERACTIVE = {"name": "chat", "kind": "Interactive"}
@@ -309,6 +313,20 @@ def test_stored_policy_means_the_same_as_its_file(
         assert isinstance(written, SLOPolicy)
         assert isinstance(read, SLOPolicy)
         assert read.spec == written.spec
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(document=policies())
+def test_server_accepts_whatever_the_checks_accept(
+    control_plane: ControlPlane, namespace: str, document: dict[str, object]
+) -> None:
+    """No rule in CEL refuses what a proxy would run from a file."""
+    assert check_policy(valid_policy(document).spec) == []
+    text = json.dumps({**document, "metadata": {"name": "any"}})
+    command = ("create", "--dry-run=server", "--validate=strict", "-n", namespace, "-f", "-")
+    control_plane.kubectl(*command, stdin=text)
 
 
 def test_tenant_cannot_be_renamed(control_plane: ControlPlane) -> None:
