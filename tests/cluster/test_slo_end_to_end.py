@@ -5,10 +5,11 @@ ConfigMap reaches the proxies as a kubelet brings it: a folder that follows it.
 """
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.support.control_plane import ControlPlane
 from tests.support.loads import Load
 from tests.support.processes import Emulator, OperatorProcess, Proxy
 from tests.support.prometheus import Prometheus, binaries
+from tests.support.raw_client import ask
 from tests.support.scraping import scrape
 from tests.support.waiting import holds_for, until
 
@@ -36,6 +38,8 @@ class MountedConfigMap:
         folder.mkdir()
         self._api = ApiServer(load_configuration(control_plane.kubeconfig))
         self._namespace = namespace
+        self.history: list[PolicyDocument] = []
+        """Every document of the policy `chat` that was seen, in this order."""
 
     async def follow(self) -> None:
         while True:
@@ -52,6 +56,8 @@ class MountedConfigMap:
             if not file.exists() or file.read_text() != text:
                 beside.write_text(text)
                 beside.rename(file)
+                if name == "chat.json":
+                    self.history.append(parse_document(text.encode()))
 
     def close(self) -> None:
         self._api.close()
@@ -62,9 +68,37 @@ class Scene:
     control_plane: ControlPlane
     namespace: str
     prometheus: Prometheus
-    proxies: list[Proxy]
-    operator: OperatorProcess
     mounted: MountedConfigMap
+    stack: AsyncExitStack
+    logs: Path
+    proxies: list[Proxy] = field(default_factory=list)
+    operator: OperatorProcess = field(init=False)
+
+    async def start_proxy(self) -> None:
+        """One more, with its pod; Prometheus scrapes it."""
+        rank = len(self.proxies)
+        engine = Emulator("--max-num-seqs", "8", logs=self.logs, name=f"emulate-{rank}")
+        await self.stack.enter_async_context(engine)
+        proxy = Proxy(
+            engine.url,
+            *("--policy-document", str(self.mounted.folder)),
+            logs=self.logs,
+            name=f"serve-{rank}",
+        )
+        self.proxies.append(await self.stack.enter_async_context(proxy))
+        self.control_plane.pod(self.namespace, f"vllm-{rank}", {"app": "vllm"})
+        self.prometheus.scrape(*(each.admin_url.removeprefix("http://") for each in self.proxies))
+
+    async def start_operator(self, name: str = "operate") -> None:
+        operator = OperatorProcess(
+            self.control_plane.kubeconfig,
+            *("--namespace", self.namespace, "--lease-namespace", self.namespace),
+            *("--prometheus-url", self.prometheus.url, "--prometheus-timeout", "3"),
+            *("--lease-duration", "5"),
+            logs=self.logs,
+            name=name,
+        )
+        self.operator = await self.stack.enter_async_context(operator)
 
     def policy(self) -> dict[str, Any]:
         found: dict[str, Any] = self.control_plane.get("slop", "chat", "-n", self.namespace)
@@ -96,6 +130,12 @@ class Scene:
             for each in pages
             if each.matching("giveway_policy_info", policy=f"{self.namespace}/chat")
         ]
+
+    async def operator_complains(self) -> None:
+        """It noticed that the API server is gone, and did not end."""
+        seen = len(self.operator.stderr)
+        await until(lambda: len(self.operator.stderr) > seen, what="it says so", within_s=60.0)
+        assert self.operator.exit_code is None
 
     async def until_condition(self, kind: str, status: str, *, within_s: float = 60.0) -> None:
         def holds() -> bool:
@@ -131,27 +171,11 @@ async def scene(
         following = asyncio.create_task(mounted.follow())
         stack.callback(following.cancel)
         prometheus = stack.enter_context(Prometheus(found[max(found)], data, scrape_interval_s=1.0))
-        proxies = []
-        for rank in range(2):
-            engine = Emulator("--max-num-seqs", "8", logs=tmp_path, name=f"emulate-{rank}")
-            await stack.enter_async_context(engine)
-            proxy = Proxy(
-                engine.url,
-                *("--policy-document", str(mounted.folder)),
-                logs=tmp_path,
-                name=f"serve-{rank}",
-            )
-            proxies.append(await stack.enter_async_context(proxy))
-            control_plane.pod(namespace, f"vllm-{rank}", {"app": "vllm"})
-        prometheus.scrape(*(each.admin_url.removeprefix("http://") for each in proxies))
-        operator = OperatorProcess(
-            control_plane.kubeconfig,
-            *("--namespace", namespace, "--lease-namespace", namespace),
-            *("--prometheus-url", prometheus.url),
-            logs=tmp_path,
-        )
-        await stack.enter_async_context(operator)
-        yield Scene(control_plane, namespace, prometheus, proxies, operator, mounted)
+        made = Scene(control_plane, namespace, prometheus, mounted, stack, tmp_path)
+        for _ in range(2):
+            await made.start_proxy()
+        await made.start_operator()
+        yield made
 
 
 async def test_applied_policy_reaches_proxies_and_a_missed_objective_moves_weights_and_back(
@@ -208,3 +232,54 @@ def _versions(scene: Scene) -> list[str]:
         scene.control_plane.get(*what, "-n", scene.namespace)["metadata"]["resourceVersion"]
         for what in (("slop", "chat"), ("configmap", CONFIG_MAP_NAME))
     ]
+
+
+async def test_what_fails_on_the_way_makes_no_weight_jump(scene: Scene) -> None:
+    """E13, E19, E22: under load Prometheus hangs and comes back, the operator is killed and started
+    anew, a proxy joins, the API server is killed and comes back. After all of it the loop goes on;
+    numbers rose, and no weight ever moved by more than its step."""
+    scene.control_plane.apply(policy_resource(scene.namespace))
+    await scene.until_condition("Ready", "True")
+    async with Load([each.url for each in scene.proxies]) as load:
+        load.keeping("batch", at_once=16)
+        load.arriving("standard", per_s=8.0)
+        await until(lambda: (scene.weight() or 0.0) > 10.0, what="it is raised", within_s=90.0)
+
+        scene.prometheus.pause()
+        await scene.until_condition("MetricsAvailable", "False")
+        held = scene.document()
+        await holds_for(lambda: scene.document() == held, what="weights hold", for_s=8.0)
+        assert (await ask(scene.operator.admin_url, "/livez")).status == 200
+        scene.prometheus.resume()
+        await scene.until_condition("MetricsAvailable", "True")
+
+        before = scene.document()
+        await scene.operator.kill()
+        await scene.start_operator("operate-again")
+
+        async def leads() -> bool:
+            page = await ask(scene.operator.admin_url, "/metrics")
+            return b"giveway_leader 1.0" in page.body
+
+        await until(leads, what="the new operator leads", within_s=60.0)
+        await scene.start_proxy()
+        await until(
+            lambda: (scene.status().get("pods") or {}).get("acknowledged") == 3,
+            what="the new proxy acknowledged too",
+            within_s=60.0,
+        )
+        assert scene.document().order >= before.order
+
+        scene.control_plane.kill_apiserver()
+        await scene.operator_complains()
+        scene.control_plane.start_apiserver()
+        await until(leads, what="it leads again", within_s=90.0)
+        await load.end()
+    await until(lambda: scene.weight() == 10.0, what="it is back at base", within_s=180.0)
+    history = scene.mounted.history
+    weights = [each.class_weights["standard"] for each in history]
+    assert max(weights) > 10.0
+    for one, next_one in itertools.pairwise(history):
+        assert one.order < next_one.order
+    for one_weight, next_weight in itertools.pairwise(weights):
+        assert abs(next_weight - one_weight) <= 0.5 * one_weight + 0.001
