@@ -6,6 +6,7 @@ the command line counts more.
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import fields
@@ -77,6 +78,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--upstream", str, "URL", "the engine, for example http://127.0.0.1:8000 (required)")
     add("--policy", Path, "PATH", "file or folder with SLOPolicy and TenantPriority documents")
     add("--policy-document", Path, "DIR", "folder with the compiled policy document, as mounted")
+    add("--watch-config-map", str, "NAMESPACE/NAME", "ConfigMap to watch through the API server")
+    add("--kube-api", str, "URL", "that API server (the cluster's own)")
+    add("--kube-token-file", Path, "FILE", "token for it")
+    add("--kube-ca-file", Path, "FILE", "whom to trust there")
+    add("--key-digests", Path, "DIR", "folder with digests of API keys, as mounted from a Secret")
     add("--policy-name", str, "NAME", "which of several policies: name or namespace/name")
     add("--host", str, "ADDRESS", "data port's address")
     add("--port", parse_port, "PORT", "data port")
@@ -195,10 +201,7 @@ def make_settings(arguments: argparse.Namespace) -> ProxySettings:
         parse_upstream(arguments.upstream)
     except UpstreamError as error:
         raise ValueError(f"--upstream {arguments.upstream}: {error}") from error
-    if arguments.policy is not None and arguments.policy_document is not None:
-        raise ValueError("--policy and --policy-document exclude each other: give one of them")
-    if arguments.policy_name and arguments.policy is None and arguments.policy_document is None:
-        raise ValueError("--policy-name chooses among policies: give --policy or --policy-document")
+    _check_policy_source(arguments)
     given = {
         name: value
         for name, value in _by_setting(arguments).items()
@@ -213,6 +216,37 @@ def make_settings(arguments: argparse.Namespace) -> ProxySettings:
     return ProxySettings(**given)  # type: ignore[arg-type]
 
 
+def _check_policy_source(arguments: argparse.Namespace) -> None:
+    documents = arguments.policy_document is not None or arguments.watch_config_map is not None
+    if arguments.policy is not None and documents:
+        other = "--policy-document" if arguments.policy_document else "--watch-config-map"
+        raise ValueError(f"--policy and {other} exclude each other: give one of them")
+    if arguments.policy_name and arguments.policy is None and not documents:
+        raise ValueError(
+            "--policy-name chooses among policies: give --policy, --policy-document or "
+            "--watch-config-map"
+        )
+    if arguments.key_digests is not None and not documents:
+        raise ValueError(
+            "--key-digests belongs to --policy-document or --watch-config-map: give one of them"
+        )
+    if arguments.watch_config_map is None:
+        return
+    if not _CONFIG_MAP.fullmatch(arguments.watch_config_map):
+        raise ValueError(
+            f"--watch-config-map {arguments.watch_config_map}: give NAMESPACE/NAME, like "
+            "llm/giveway-policy"
+        )
+    if arguments.kube_api is None and "KUBERNETES_SERVICE_HOST" not in os.environ:
+        raise ValueError("--watch-config-map outside of a cluster needs --kube-api URL")
+    if arguments.kube_api is not None and not _KUBE_URL.fullmatch(arguments.kube_api):
+        raise ValueError(
+            f"--kube-api {arguments.kube_api}: give a URL like https://kubernetes.default.svc"
+        )
+
+
+_CONFIG_MAP = re.compile(r"[a-z0-9][-a-z0-9]{0,62}/[a-z0-9][-.a-z0-9]{0,252}")
+_KUBE_URL = re.compile(r"https?://[^\s/]+\S*")
 _LEVELS = ("debug", "info", "warning", "error")
 
 

@@ -1,26 +1,36 @@
 """Which policy document in a mounted folder is to be in force?
 
 One key of a ConfigMap is one document. The highest valid (epoch, generation) wins, also against
-what is in force: kubelet may show an older ConfigMap after a newer one was seen elsewhere.
+what is in force: kubelet may show an older ConfigMap after a newer one was seen elsewhere, and what
+is watched through the API (`api_watching`) is minutes ahead of it.
+
+Digests of API keys are in a Secret, mounted as a folder of its own; they belong to whichever
+document is in force.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from giveway_policy.defaults import default_document, is_default
-from giveway_policy.documents import (
-    LARGEST_DOCUMENT_BYTES,
-    DocumentError,
-    PolicyDocument,
-    parse_document,
-    too_large,
-)
+from giveway_policy.documents import DocumentError, PolicyDocument, parse_document
 from giveway_policy.faults import Fault, FaultKind
-from giveway_policy.reading import read_bytes
+from giveway_policy.key_digests import digests_of, with_digests
 
+from giveway_admission.mounted_files import DOCUMENT_SUFFIXES, read_digests, read_files
 from giveway_admission.policy_sources import Fingerprint, SourceReading, fingerprint_of, is_named
 
-DOCUMENT_SUFFIXES = (".json", ".gz")
+
+class WatchedEntries(Protocol):
+    """What is known of a ConfigMap by another way than its mounted folder."""
+
+    @property
+    def version(self) -> str:
+        """Another one whenever `entries` gives something else."""
+
+    def entries(self) -> Mapping[str, bytes]:
+        """Documents by a name that a person can look for."""
 
 
 class MountedDocuments:
@@ -28,18 +38,42 @@ class MountedDocuments:
 
     needs_policy_at_start = False
 
-    def __init__(self, folder: Path, *, policy_name: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        *,
+        policy_name: str | None = None,
+        key_digests: Path | None = None,
+        watched: WatchedEntries | None = None,
+    ) -> None:
+        """`folder` None: only what is watched. `key_digests` None: they are in the documents."""
         self._folder = folder
         self._policy_name = policy_name
+        self._key_digests = key_digests
+        self._watched = watched
 
     def fingerprint(self, last: SourceReading) -> Fingerprint:
-        return fingerprint_of(self._folder, DOCUMENT_SUFFIXES, others=last.watched)
+        marks: Fingerprint = ()
+        for folder in (self._folder, self._key_digests):
+            if folder is not None:
+                marks += fingerprint_of(folder, DOCUMENT_SUFFIXES, others=last.watched)
+        return marks if self._watched is None else (*marks, ("watched", self._watched.version))
 
     def read(self, last: SourceReading) -> SourceReading:
+        reading = self._read(last)
+        if self._key_digests is None or reading.document is None:
+            return reading
+        before = {} if last.document is None else digests_of(last.document)
+        faults = list(reading.faults)
+        digests = read_digests(self._key_digests, before, faults)
+        document = with_digests(reading.document, digests)
+        return replace(reading, document=document, faults=tuple(faults))
+
+    def _read(self, last: SourceReading) -> SourceReading:
         faults: list[Fault] = []
-        found: list[tuple[Path, PolicyDocument]] = []
-        for file in self._files(faults):
-            document = _read_document(file, faults)
+        found: list[tuple[str, PolicyDocument]] = []
+        for file, data in self._entries(faults):
+            document = _read_document(file, data, faults)
             if document is not None and is_named(document.policy, self._policy_name):
                 found.append((file, document))
         current = last.document
@@ -50,7 +84,7 @@ class MountedDocuments:
             faults.append(
                 Fault(
                     kind=FaultKind.MEANING,
-                    file=str(self._folder),
+                    file=self._place,
                     reason=f"there are documents of several policies: {', '.join(names)}",
                     fix="choose by --policy-name",
                 )
@@ -66,51 +100,38 @@ class MountedDocuments:
             newest = current
         return SourceReading(document=newest, faults=tuple(faults))
 
-    def _files(self, faults: list[Fault]) -> list[Path]:
-        try:
-            return sorted(
-                each
-                for each in self._folder.iterdir()
-                if each.suffix in DOCUMENT_SUFFIXES and not each.name.startswith(".")
-            )
-        except OSError as error:
-            faults.append(_unreadable(self._folder, error))
-            return []
+    @property
+    def _place(self) -> str:
+        return "what is watched" if self._folder is None else str(self._folder)
+
+    def _entries(self, faults: list[Fault]) -> Iterator[tuple[str, bytes]]:
+        """What is watched goes first, so that it counts where both are the same."""
+        if self._watched is not None:
+            yield from sorted(self._watched.entries().items())
+        if self._folder is not None:
+            yield from read_files(self._folder, faults, _MOUNT_FIX)
 
     def _nothing_there(self) -> Fault:
         what = f"of {self._policy_name} " if self._policy_name else ""
         return Fault(
             kind=FaultKind.UNREADABLE,
-            file=str(self._folder),
+            file=self._place,
             reason=f"there is no policy document {what}in it yet",
             fix="wait for the operator, or look whether it runs and the ConfigMap is mounted; "
             "until then what was in force stays, at first the built-in policy",
         )
 
 
-def _read_document(file: Path, faults: list[Fault]) -> PolicyDocument | None:
+_MOUNT_FIX = "look whether the ConfigMap exists and is mounted as a folder, not with subPath"
+
+
+def _read_document(file: str, data: bytes, faults: list[Fault]) -> PolicyDocument | None:
     try:
-        data = read_bytes(file, limit=LARGEST_DOCUMENT_BYTES)
-    except OSError as error:
-        faults.append(_unreadable(file, error))
-        return None
-    try:
-        if data is None:
-            raise too_large()
         return parse_document(data)
     except DocumentError as error:
         fix = "nothing but the operator should write it; look at its logs"
-        faults.append(Fault(kind=error.kind, file=str(file), reason=str(error), fix=fix))
+        faults.append(Fault(kind=error.kind, file=file, reason=str(error), fix=fix))
         return None
-
-
-def _unreadable(path: Path, error: OSError) -> Fault:
-    return Fault(
-        kind=FaultKind.UNREADABLE,
-        file=str(path),
-        reason=(error.strerror or str(error)).lower(),
-        fix="look whether the ConfigMap exists and is mounted as a folder, not with subPath",
-    )
 
 
 def _is_overtaken(document: PolicyDocument, current: PolicyDocument) -> bool:
@@ -121,11 +142,11 @@ def _is_overtaken(document: PolicyDocument, current: PolicyDocument) -> bool:
     return document.order < current.order
 
 
-def _overtaken(file: Path, document: PolicyDocument, current: PolicyDocument) -> Fault:
+def _overtaken(file: str, document: PolicyDocument, current: PolicyDocument) -> Fault:
     epoch, generation = document.order
     return Fault(
         kind=FaultKind.OLDER,
-        file=str(file),
+        file=file,
         reason=f"epoch {epoch} generation {generation} is not newer than what is in force, "
         f"epoch {current.epoch} generation {current.generation}",
         fix="raise the epoch: the operator does when it starts anew",

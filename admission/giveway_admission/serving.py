@@ -22,6 +22,7 @@ from giveway_scheduler import Statistics
 
 from giveway_admission.admin import make_admin_application
 from giveway_admission.admin_port import AdminPort
+from giveway_admission.api_watching import ApiSettings, ApiWatch
 from giveway_admission.client_connections import ClientConnection
 from giveway_admission.draining import Drain
 from giveway_admission.engine_watching import EngineReading, EngineWatcher
@@ -56,7 +57,9 @@ class Server:
         self.version = importlib.metadata.version("giveway")
         self.metrics = Metrics(version=self.version)
         self._watch: PolicyWatch | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []
+        self.api_watch: ApiWatch | None = None
+        """None: no ConfigMap is watched through the API server."""
         self.policy_faults: tuple[Fault, ...] = ()
         """Why what was written last is not in force, as far as it is not."""
         self._proxy: Proxy | None = None
@@ -106,7 +109,9 @@ class Server:
         proxy.probe.start()
         self._watcher.start()
         if self._watch is not None:
-            self._watching = asyncio.create_task(self._watch.run(), name="policy-watch")
+            self._watching.append(asyncio.create_task(self._watch.run(), name="policy-watch"))
+        if self.api_watch is not None:
+            self._watching.append(asyncio.create_task(self.api_watch.run(), name="api-watch"))
         if proxy.tickets is not None:
             proxy.tickets.resume()
         gc.collect()
@@ -146,9 +151,9 @@ class Server:
 
     async def stop(self) -> None:
         """End: what still runs is cut, what is written goes out."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+        for task in self._watching:
+            task.cancel()
+        await asyncio.gather(*self._watching, return_exceptions=True)
         if self._watcher is not None:
             await self._watcher.stop()
         if self._listener is not None:
@@ -199,8 +204,15 @@ class Server:
         source: LocalPolicies | MountedDocuments
         if settings.policy is not None:
             source = LocalPolicies(settings.policy, policy_name=settings.policy_name)
-        elif settings.policy_document is not None:
-            source = MountedDocuments(settings.policy_document, policy_name=settings.policy_name)
+        elif settings.policy_document is not None or settings.watch_config_map is not None:
+            if settings.watch_config_map is not None:
+                self.api_watch = ApiWatch(api_settings(settings))
+            source = MountedDocuments(
+                settings.policy_document,
+                policy_name=settings.policy_name,
+                key_digests=settings.key_digests,
+                watched=self.api_watch,
+            )
         else:
             return default_document()
         self._watch = PolicyWatch(source, on_change=self._use, on_fault=self._tell_faults)
@@ -299,6 +311,22 @@ async def serve_until_signal(settings: ProxySettings) -> int:
 
 def _told_to_read_again() -> None:
     log_event(_logger, logging.INFO, "SIGHUP: changed policies are read without it")
+
+
+def api_settings(settings: ProxySettings) -> ApiSettings:
+    """Where the ConfigMap is that `watch_config_map` names."""
+    namespace, _, name = (settings.watch_config_map or "").partition("/")
+    host = os.environ.get("KUBERNETES_SERVICE_HOST", "kubernetes.default.svc")
+    port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    shown = f"[{host}]" if ":" in host else host
+    url = settings.kube_api or f"https://{shown}:{port}"
+    return ApiSettings(
+        namespace=namespace,
+        name=name,
+        url=url.rstrip("/"),
+        token_file=settings.kube_token_file,
+        ca_file=settings.kube_ca_file if url.startswith("https:") else None,
+    )
 
 
 def _say(line: str) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where kubelet puts what a pod is known by."""
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -35,6 +37,16 @@ class ProxySettings:
     policy_document: Path | None = None
     """A folder with the compiled policy document, as mounted from a ConfigMap. None with `policy`
     None: the built-in three classes."""
+    watch_config_map: str | None = None
+    """`namespace/name` of the ConfigMap with policy documents, watched through the API server
+    beside `policy_document` or instead of it. None: it is not."""
+    kube_api: str | None = None
+    """URL of the API server. None: that of the cluster that this runs in."""
+    kube_token_file: Path = SERVICE_ACCOUNT / "token"
+    kube_ca_file: Path = SERVICE_ACCOUNT / "ca.crt"
+    key_digests: Path | None = None
+    """A folder with digests of API keys, as mounted from a Secret. None: they are in the policy
+    document."""
     policy_name: str | None = None
     """Which of several policies there: `name` or `namespace/name`. None: there has to be one."""
     host: str = "0.0.0.0"  # noqa: S104 - the proxy is there to be reached, as the engine was

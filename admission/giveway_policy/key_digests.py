@@ -25,7 +25,7 @@ def without_digests(document: PolicyDocument) -> PolicyDocument:
 def with_digests(
     document: PolicyDocument, digests: Mapping[str, tuple[str, ...]]
 ) -> PolicyDocument:
-    """The same, with the digests of its tenants, under the same hash.
+    """The same, with these digests for its tenants and no others, under the same hash.
 
     A key that two tenants have is nobody's: whoever wrote this cannot have meant it.
     """
@@ -38,12 +38,15 @@ def with_digests(
         if len(names) == 1:
             found.setdefault(names.pop(), []).append(digest)
     tenants = tuple(
-        each.model_copy(update={"key_digests": tuple(found[each.name])})
-        if each.name in found
-        else each
+        each.model_copy(update={"key_digests": tuple(found.get(each.name, ()))})
         for each in document.tenants
     )
     return document.model_copy(update={"tenants": tenants})
+
+
+def digests_of(document: PolicyDocument) -> dict[str, tuple[str, ...]]:
+    """Those that are in it, by tenant."""
+    return {each.name: each.key_digests for each in document.tenants if each.key_digests}
 
 
 def parse_digests(data: bytes) -> dict[str, tuple[str, ...]]:

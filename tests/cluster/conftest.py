@@ -1,10 +1,13 @@
 """One control plane for all tests of the session, with our CustomResourceDefinitions in it."""
 
 import itertools
+import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.cluster.places import Place
 from tests.support.control_plane import ControlPlane, missing_binaries
 
 _COUNT = itertools.count(1)
@@ -30,3 +33,11 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
         # a pod needs its namespace's default ServiceAccount, which a controller makes
         control_plane.kubectl("wait", "--for=create", "--timeout=30s", "sa/default", "-n", name)
         yield name
+
+
+@pytest.fixture
+def place(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Place]:
+    with control_plane.namespace(f"op-{uuid.uuid4().hex[:8]}") as namespace:
+        place = Place(control_plane, namespace, tmp_path)
+        yield place
+        control_plane.kubectl("delete", "tenantpriority", place.tenant, "--ignore-not-found")
