@@ -233,6 +233,8 @@ def _check(status: int, body: bytes) -> None:
     if answer.get("warnings"):
         warnings = str(answer["warnings"])[:200]
         raise QueryError(QueryFailure.PARTIAL, f"the response is partial: {warnings}")
+    if answer.get("isPartial") is True:  # VictoriaMetrics' way of saying it
+        raise QueryError(QueryFailure.PARTIAL, "the response is partial")
     data = answer.get("data")
     if not isinstance(data, dict) or data.get("resultType") != "vector":
         raise QueryError(QueryFailure.NOT_PROMETHEUS, "the answer is not a vector")

@@ -219,6 +219,29 @@ async def test_a_restarted_proxy_counts_from_zero_without_a_dent(
         assert ratio(found, "c0") == pytest.approx(350 / 400, abs=1e-6)
 
 
+async def test_scrapes_that_fail_for_a_while_change_no_ratio(
+    prometheus: Prometheus, observer: PrometheusObserver
+) -> None:
+    """While they fail the proxy does not count; afterwards what happened meanwhile does."""
+    policy = spec(300)
+    name = PolicyName(namespace="llm", name="lossy")
+    pod = Pod(policy, name)
+    with pod.exporter as exporter:
+        prometheus.scrape(exporter.address)
+        await scraped(prometheus, pod, "c0", 0)
+        pod.serve("c0", good=100, bad=0)
+        await scraped(prometheus, pod, "c0", 100)
+        exporter.fails = True
+        pod.serve("c0", good=50, bad=50)
+        lost = f'absent(giveway_policy_info{{instance="{exporter.address}"}})'
+        await until(lambda: prometheus.query(lost), what="it is stale")
+        assert states(await observer.observe(name, policy)) == [ObservationState.NO_SERIES]
+        exporter.fails = False
+        await scraped(prometheus, pod, "c0", 200)
+        found = await observer.observe(name, policy)
+        assert ratio(found, "c0") == pytest.approx(150 / 200, abs=1e-6)
+
+
 async def test_a_new_threshold_is_judged_only_after_a_window_of_its_own(
     prometheus: Prometheus, observer: PrometheusObserver
 ) -> None:

@@ -136,6 +136,7 @@ def _error(kind: str, text: str) -> dict[str, str]:
         (http(b"oops", status="500 Internal"), QueryFailure.SERVER_ERROR, "500"),
         (http(b"oops", status="503 Unavailable"), QueryFailure.SERVER_ERROR, "503"),
         (http({**VECTOR, "warnings": ["store a is down"]}), QueryFailure.PARTIAL, "store a"),
+        (http({**VECTOR, "isPartial": True}), QueryFailure.PARTIAL, "partial"),
         (http({"status": "success"}), QueryFailure.NOT_PROMETHEUS, "not a vector"),
         (
             http({"status": "success", "data": {"resultType": "scalar", "result": [1, "0"]}}),

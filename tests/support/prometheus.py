@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 import threading
 import urllib.parse
@@ -19,7 +20,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import yaml
 
@@ -47,12 +48,14 @@ class Exporter:
 
     def __init__(self) -> None:
         self.text = ""
+        self.fails = False
+        """Whether it answers 500."""
         exporter = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 body = exporter.text.encode()
-                self.send_response(200)
+                self.send_response(500 if exporter.fails else 200)
                 self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -88,7 +91,13 @@ class Prometheus:
         *,
         options: Sequence[str] = (),
         scrape_interval_s: float = SCRAPE_INTERVAL_S,
+        prefix: str = "",
+        tls: ssl.SSLContext | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
+        """`tls` and `headers`: what this helper itself needs to ask it, if `options` want that."""
+        self._tls = tls
+        self._headers = dict(headers or {})
         self._folder = folder
         (self._port,) = free_ports(1)
         self._targets = folder / "targets.json"
@@ -117,11 +126,13 @@ class Prometheus:
             f"--config.file={configuration}",
             f"--storage.tsdb.path={folder / 'data'}",
             f"--web.listen-address=127.0.0.1:{self._port}",
+            f"--web.route-prefix={prefix or '/'}",
             "--log.level=warn",
             *options,
         ]
         self._process: subprocess.Popen[bytes] | None = None
-        self.url = f"http://127.0.0.1:{self._port}"
+        scheme = "http" if tls is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self._port}{prefix}"
 
     def scrape(self, *addresses: str, labels: Mapping[str, str] | None = None) -> None:
         """From now on these `host:port` and no others."""
@@ -131,8 +142,7 @@ class Prometheus:
 
     def query(self, promql: str) -> list[dict[str, object]]:
         """What it answers, without any of the product's code."""
-        url = f"{self.url}/api/v1/query?query={urllib.parse.quote(promql)}"
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with self._open(f"/api/v1/query?query={urllib.parse.quote(promql)}") as answer:
             found: list[dict[str, object]] = json.load(answer)["data"]["result"]
         return found
 
@@ -154,10 +164,14 @@ class Prometheus:
         assert self._process is not None
         assert self._process.poll() is None, (self._folder / "prometheus.log").read_text()
         try:
-            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=5) as answer:
+            with self._open("/-/ready") as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False
+
+    def _open(self, path: str) -> Any:
+        asked = urllib.request.Request(f"{self.url}{path}", headers=self._headers)
+        return urllib.request.urlopen(asked, timeout=10, context=self._tls)
 
     def pause(self) -> None:
         """It accepts connections and answers nothing."""
