@@ -21,7 +21,7 @@ from giveway_admission.outcomes import Outcome
 from giveway_admission.request_heads import CREDENTIALS
 from giveway_admission.runtime_policies import Admission
 from giveway_admission.ticket_index import Ticket, TicketStatistics
-from giveway_admission.ticket_offering import TicketOffering, log_store_fault, wake
+from giveway_admission.ticket_offering import TicketOffering, wake
 from giveway_admission.ticket_store import TicketStore, TicketStoreError
 from giveway_admission.tickets import (
     OVERHEAD_BYTES,
@@ -279,9 +279,8 @@ class TicketDesk:
     async def _fetch(self, exchange: Exchange, ticket: Ticket) -> TicketAnswer | None:
         """The answer from the disk. None: it could not be had, and the exchange is answered."""
         try:
-            answer = await self._work.store.answer(ticket.id)
-        except TicketStoreError as error:
-            log_store_fault(error)
+            answer = await self._work.keeping.answer(ticket.id)
+        except TicketStoreError:
             self._refuse_unstored(exchange)
             return None
         if answer is None:

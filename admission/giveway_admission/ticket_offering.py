@@ -31,10 +31,10 @@ from giveway_admission.ticket_index import (
     TicketIndex,
     TicketStatistics,
 )
+from giveway_admission.ticket_keeping import TicketKeeping
 from giveway_admission.ticket_runs import TicketRun
-from giveway_admission.ticket_store import StoredTicket, TicketStore, TicketStoreError
+from giveway_admission.ticket_store import TicketStore, TicketStoreError
 from giveway_admission.tickets import (
-    OVERHEAD_BYTES,
     TicketAnswer,
     TicketRequest,
     TicketStatus,
@@ -73,7 +73,7 @@ class TicketOffering:
     ) -> None:
         settings = proxy.settings
         self._proxy = proxy
-        self.store = store
+        self.keeping = TicketKeeping(store)
         self.clock = clock
         self.index = TicketIndex(
             maximum_count=settings.ticket_maximum_count,
@@ -92,8 +92,8 @@ class TicketOffering:
 
     async def open(self) -> None:
         """Raises `TicketStoreError`."""
-        for row in await self.store.open():
-            self.index.add(_ticket(row))
+        for ticket in await self.keeping.open():
+            self.index.add(ticket)
         self._plan_forgetting()
 
     def resume(self) -> None:
@@ -129,7 +129,7 @@ class TicketOffering:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
-        await self.store.close()
+        await self.keeping.close()
 
     def statistics(self) -> TicketStatistics:
         return self.index.statistics(held=len(self._held))
@@ -142,13 +142,11 @@ class TicketOffering:
         written: asyncio.Future[bool] = self._proxy.loop.create_future()
         self.storing[ticket.id] = written
         try:
-            await self.store.add(_row(ticket), request)
-            written.set_result(True)
-        except TicketStoreError as error:
-            self.index.remove(ticket)
-            log_store_fault(error)
-            written.set_result(False)
-            self.start(self._delete([ticket.id]), name=_SAVING)  # if it was only late
+            kept = await self.keeping.add(ticket, request)
+            if not kept:
+                self.index.remove(ticket)
+                self.start(self.keeping.delete([ticket.id]), name=_SAVING)  # if it was only late
+            written.set_result(kept)
         finally:
             if not written.done():
                 written.cancel()
@@ -196,9 +194,8 @@ class TicketOffering:
             self._expire(ticket)
             return True
         try:
-            request = await self.store.request(ticket.id)
-        except TicketStoreError as error:
-            log_store_fault(error)
+            request = await self.keeping.request(ticket.id)
+        except TicketStoreError:
             self._hold(ticket, group, in_s=_STORE_RETRY_S)
             return False
         if request is None or not self.index.holds(ticket) or self._proxy.draining:
@@ -214,10 +211,7 @@ class TicketOffering:
             self.start(self._count_attempt(ticket, send))
 
     async def _count_attempt(self, ticket: Ticket, send: Callable[[], None]) -> None:
-        try:
-            await self.store.count_attempt(ticket.id, ticket.attempts + 1)
-        except TicketStoreError as error:
-            log_store_fault(error)  # it is worth more to have it answered
+        await self.keeping.count_attempt(ticket)  # if it can't: it is worth more to be answered
         if not ticket.counts_run:
             ticket.counts_run = True
             ticket.attempts += 1
@@ -275,16 +269,10 @@ class TicketOffering:
         self.index.remove(ticket)
 
     async def _saves(self, ticket: Ticket, answer: TicketAnswer) -> bool:
-        assert ticket.finished_s is not None
-        try:
-            await self.store.finish(
-                ticket.id, ticket.status, answer=answer.lasting(), finished_s=ticket.finished_s
-            )
-        except TicketStoreError as error:
-            log_store_fault(error)
-            return False
-        ticket.answer = None
-        return True
+        kept = await self.keeping.finish(ticket, answer)
+        if kept:
+            ticket.answer = None
+        return kept
 
     # Tickets that the scheduler has no room for.
 
@@ -334,15 +322,7 @@ class TicketOffering:
     async def remove(self, ticket: Ticket) -> bool:
         self.index.remove(ticket)
         _wake(ticket)
-        return await self._delete([ticket.id])
-
-    async def _delete(self, identities: list[str]) -> bool:
-        try:
-            await self.store.delete(identities)
-        except TicketStoreError as error:
-            log_store_fault(error)
-            return False
-        return True
+        return await self.keeping.delete([ticket.id])
 
     def _plan_forgetting(self) -> None:
         end_s = self.index.next_end_s()
@@ -356,7 +336,7 @@ class TicketOffering:
         for ticket in old:
             self.index.remove(ticket)
         if old:
-            self.start(self._delete([ticket.id for ticket in old]), name=_SAVING)
+            self.start(self.keeping.delete([ticket.id for ticket in old]), name=_SAVING)
         self._plan_forgetting()
 
     def start(
@@ -388,40 +368,6 @@ def _wake(ticket: Ticket) -> None:
 
 def _refusal(outcome: Outcome, message: str) -> TicketAnswer:
     return split_answer(make_error(outcome, message).encode())
-
-
-def log_store_fault(error: TicketStoreError) -> None:
-    log_event(_logger, logging.ERROR, "ticket store failed", reason=str(error))
-
-
-def _ticket(row: StoredTicket) -> Ticket:
-    return Ticket(
-        id=row.id,
-        tenant=row.tenant,
-        created_s=row.created_s,
-        expires_s=row.expires_s,
-        key_digest=row.key_digest,
-        fingerprint=row.fingerprint,
-        size_bytes=row.size_bytes + OVERHEAD_BYTES,
-        attempts=row.attempts,
-        status=TicketStatus.QUEUED if row.status is None else row.status,
-        finished_s=row.finished_s,
-    )
-
-
-def _row(ticket: Ticket) -> StoredTicket:
-    return StoredTicket(
-        id=ticket.id,
-        tenant=ticket.tenant,
-        created_s=ticket.created_s,
-        expires_s=ticket.expires_s,
-        key_digest=ticket.key_digest,
-        fingerprint=ticket.fingerprint,
-        size_bytes=ticket.size_bytes,
-        attempts=ticket.attempts,
-        status=None,
-        finished_s=None,
-    )
 
 
 def wake(waiter: "asyncio.Future[None]") -> None:

@@ -5,6 +5,8 @@ import json
 import random
 from pathlib import Path
 
+import pytest
+
 from tests.admission.data_plane import CHAT, is_empty, queued, running
 from tests.admission.ticket_support import (
     content,
@@ -182,19 +184,27 @@ async def test_a_displaced_ticket_comes_again(tmp_path: Path) -> None:
         assert len(engine.work) == 3
 
 
-async def test_a_broken_disk_costs_tickets_and_nothing_else(tmp_path: Path) -> None:
-    """Full while it runs: 503 for who wants a ticket, service for the others, and recovery."""
+async def test_a_broken_disk_costs_tickets_and_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Full while it runs: 503 for who wants a ticket, service for the others, and recovery; the log
+    is not filled with it."""
     async with (
         ScriptedEngine(chatting()) as engine,
         running(engine.url, tmp_path, settings=with_tickets(tmp_path)) as server,
     ):
         url = server.data_url
-        store = work(server).store
+        store = work(server).keeping.store
         await store._do(lambda: store._begin().execute("PRAGMA max_page_count = 8").fetchone())
         large = chat_body(text="x" * 100_000)
         refused = await take(url, large)
         assert (refused.status, refused.error["code"]) == (503, "engine_unavailable")
         assert int(refused.header("retry-after") or 0) >= 1
+        for _ in range(20):
+            assert (await take(url, large)).status == 503
+        assert [line for line in caplog.messages if line == "ticket store failed"] == [
+            "ticket store failed"
+        ]
         assert (await ask(url, CHAT, large)).status == 200
         assert tickets_of(server).bytes == 0
         await store._do(lambda: store._begin().execute("PRAGMA max_page_count = 9999").fetchone())
@@ -262,8 +272,13 @@ async def test_random_use_leaves_nothing_behind(tmp_path: Path) -> None:
         await is_empty(server)
         await until(lambda: not work(server).tasks, what="nothing is being done")
         finished = tickets_of(server).finished
-        rows = await work(server).store._do(
-            lambda: work(server).store._begin().execute("SELECT count(*) FROM tickets").fetchone()
+        rows = await work(server).keeping.store._do(
+            lambda: (
+                work(server)
+                .keeping.store._begin()
+                .execute("SELECT count(*) FROM tickets")
+                .fetchone()
+            )
         )
         assert rows == (finished,)
         counted = await scrape(server.admin_url)

@@ -168,7 +168,7 @@ async def test_a_ticket_is_only_promised_once_it_is_on_the_disk(tmp_path: Path) 
             loop.call_soon_threadsafe(held.set)
             asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(timeout=20)
 
-        holding = asyncio.create_task(work(server).store._do(hold))
+        holding = asyncio.create_task(work(server).keeping.store._do(hold))
         await held.wait()
         asked = asyncio.create_task(take(server.data_url))
         await until(lambda: tickets_of(server).open == 1, what="it is on its way to the disk")

@@ -182,12 +182,14 @@ async def test_c14_the_queue_holds_no_more_bytes_than_it_may(
     no more than all of that is in memory."""
     gate = asyncio.Event()
     async with ScriptedEngine(chatting(gate=gate)) as engine:
-        document = policy(seats=1, queue={"bytes": "8Mi"})
+        classes = [service_class("only", time_to_live_s=600)]
+        document = policy(classes=classes, seats=1, queue={"bytes": "8Mi"})
         proxy = await start_proxy(engine.url, documents=[document])
         holding = await holders(proxy, engine, 1)
         memory = proxy.peak_rss_bytes
         sent = request("POST", CHAT, body=chat_body(text="x" * 1_000_000, max_tokens=1))
-        tasks = [asyncio.create_task(_try(proxy, sent)) for _ in range(count)]
+        at_once = asyncio.Semaphore(500)  # more fill the memory that the system has for sockets
+        tasks = [asyncio.create_task(_try(proxy, sent, at_once)) for _ in range(count)]
 
         async def all_told() -> bool:
             waiting = await queued(proxy.admin_url)
@@ -212,14 +214,15 @@ async def test_c14_the_queue_holds_no_more_bytes_than_it_may(
         proxy.allowed_growth_bytes = most
 
 
-async def _try(proxy: Proxy, sent: bytes) -> int:
+async def _try(proxy: Proxy, sent: bytes, at_once: asyncio.Semaphore) -> int:
     """The status; a client whose body is refused in the middle may fail to send the rest."""
-    client = await RawClient.open(proxy.url)
-    client.patience_s = PATIENCE_S
-    sending = asyncio.create_task(client.send(sent))
-    status = (await client.answer()).status
-    await asyncio.gather(sending, return_exceptions=True)
-    await client.close()
+    async with at_once:
+        client = await RawClient.open(proxy.url)
+        client.patience_s = PATIENCE_S
+        sending = asyncio.create_task(client.send(sent))
+        status = (await client.answer()).status
+        await asyncio.gather(sending, return_exceptions=True)
+        await client.close()
     return status
 
 
