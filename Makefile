@@ -38,6 +38,11 @@ help: ## Show what there is
 run: .venv/run-ready ## Watch it work: the same load on an engine without and with giveway (UPSTREAM=URL MODEL=NAME: on yours)
 	@$(BIN)/giveway demo $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(if $(MODEL),--model '$(MODEL)')
 
+.PHONY: demo
+demo: .venv/test-ready ## Watch it in a cluster: API server, Prometheus, operator, two proxies; an SLO that moves weights
+	@bash tests/cluster/get_binaries.sh
+	@KUBEBUILDER_ASSETS=$$(bash tests/cluster/get_binaries.sh --where) $(BIN)/python -m tests.cluster.demo $(OPTIONS)
+
 .PHONY: test
 test: check ## Check and test everything that needs no GPU and no real vLLM
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not vllm and not cluster and not nightly and not alone" --dist loadgroup
@@ -116,4 +121,4 @@ format: .venv/test-ready ## Format and fix what can be fixed
 
 .PHONY: clean
 clean: ## Remove the environment and all caches
-	rm -rf .venv .run .fuzz .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	rm -rf .venv .run .demo .fuzz .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

@@ -1,5 +1,7 @@
 """A policy whose weights decide what two classes get, and whose loop is as quick as can be."""
 
+from typing import Any
+
 from giveway_policy.enumerations import Algorithm, Indicator, Kind, ShareUnit, TrustedHeader
 from giveway_policy.mechanics import (
     Adjustment,
@@ -50,3 +52,15 @@ def shared_policy() -> SLOPolicySpec:
             interval_seconds=5, window_seconds=30, maximum_step_percent="50", minimum_requests=10
         ),
     )
+
+
+def policy_resource(namespace: str) -> dict[str, Any]:
+    spec = shared_policy().model_dump(
+        mode="json", by_alias=True, exclude_none=True, exclude_unset=True
+    )
+    return {
+        "apiVersion": "giveway.dev/v1alpha1",
+        "kind": "SLOPolicy",
+        "metadata": {"name": "chat", "namespace": namespace},
+        "spec": spec,
+    }
