@@ -7,7 +7,8 @@ over the longest window: 100 % if nothing was bad, below 0 if more was than is a
 
 https://sre.google/workbook/alerting-on-slos/
 
-Long windows cost Prometheus much and change slowly, so they are asked for rarely. Here, unlike for
+Long windows cost Prometheus much and change slowly, so they are asked for rarely, one after the
+other, and beside the loop: a Prometheus that takes long for them delays no weight. Here, unlike for
 weights, proxies that are gone count: their failures were failures.
 """
 
@@ -52,11 +53,12 @@ class LongObserver(Protocol):
 class _Kept:
     spec: SLOPolicySpec
     asked_s: float
-    observations: Mapping[int, tuple[Observation, ...]] = field(default_factory=dict)
+    asking: asyncio.Task[None]
+    observations: dict[int, tuple[Observation, ...]] = field(default_factory=dict)
 
 
 class Budgets:
-    """Observations over the long windows, kept for a while."""
+    """Observations over the long windows, asked for beside everything else and kept for a while."""
 
     def __init__(
         self,
@@ -70,7 +72,7 @@ class Budgets:
         self._refresh_s = refresh_s
         self._kept: dict[PolicyName, _Kept] = {}
 
-    async def burns(
+    def burns(
         self,
         policy: PolicyName,
         spec: SLOPolicySpec,
@@ -78,18 +80,18 @@ class Budgets:
         *,
         now_s: float,
     ) -> dict[Key, Burn]:
-        """By objective. `recent` are the observations of the policy's own window."""
+        """By objective, from what is known now. `recent` are the observations of the policy's own
+        window. Starts asking for the long ones where they are old; nobody waits for that."""
         kept = self._kept.get(policy)
-        if kept is None or kept.spec != spec or now_s - kept.asked_s >= self._refresh_s:
-            kept = self._kept[policy] = _Kept(spec, now_s)
-            answers = await asyncio.gather(
-                *(
-                    self._observer.observe_since(policy, spec, window_s=window_s)
-                    for window_s in self._windows_s
-                )
-            )
-            kept.observations = dict(zip(self._windows_s, answers, strict=True))
-        windows = {spec.adjustment.window_seconds: recent, **kept.observations}
+        if kept is None or kept.spec != spec:
+            self.forget(policy)
+            kept = self._kept[policy] = _Kept(spec, now_s, self._start(policy, spec))
+        elif kept.asking.done() and now_s - kept.asked_s >= self._refresh_s:
+            kept.asked_s, kept.asking = now_s, self._start(policy, spec)
+        windows = {
+            spec.adjustment.window_seconds: tuple(recent),
+            **{each: kept.observations.get(each, ()) for each in self._windows_s},
+        }
         return {
             (each.name, objective.indicator, objective.threshold_milliseconds): burn(
                 each.name, objective, windows
@@ -99,7 +101,19 @@ class Budgets:
         }
 
     def forget(self, policy: PolicyName) -> None:
-        self._kept.pop(policy, None)
+        kept = self._kept.pop(policy, None)
+        if kept is not None:
+            kept.asking.cancel()
+
+    def _start(self, policy: PolicyName, spec: SLOPolicySpec) -> asyncio.Task[None]:
+        return asyncio.create_task(self._ask(policy, spec), name=f"budget of {policy}")
+
+    async def _ask(self, policy: PolicyName, spec: SLOPolicySpec) -> None:
+        for window_s in self._windows_s:
+            found = await self._observer.observe_since(policy, spec, window_s=window_s)
+            kept = self._kept.get(policy)
+            if kept is not None and kept.spec == spec:
+                kept.observations[window_s] = found
 
 
 def burn(

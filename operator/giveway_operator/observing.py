@@ -43,6 +43,10 @@ class Queries(Protocol):
         """Raises `QueryError`."""
         ...
 
+    async def query_long(self, promql: str) -> tuple[Sample, ...]:
+        """For long windows. Raises `QueryError`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
@@ -106,8 +110,9 @@ class PrometheusObserver:
             if is_latency
             else outcomes_query(selection)
         )
+        ask = self._queries.query_long if selection.includes_gone else self._queries.query
         try:
-            samples = await self._queries.query(query)
+            samples = await ask(query)
             return _Found(counts=read_counts(samples, label="le" if is_latency else "outcome"))
         except QueryError as error:
             is_partial = error.reason is QueryFailure.PARTIAL

@@ -94,6 +94,8 @@ class PrometheusClient:
     def __init__(self, settings: PrometheusSettings) -> None:
         self._settings = settings
         self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="prometheus")
+        self._long_executor = ThreadPoolExecutor(1, thread_name_prefix="prometheus-long")
+        self._long_turn = asyncio.Semaphore(1)
         self._failures: Counter[QueryFailure] = Counter()
         url = settings.url.rstrip("/")
         self._session = requests.Session()
@@ -120,10 +122,19 @@ class PrometheusClient:
 
     async def query(self, promql: str) -> tuple[Sample, ...]:
         """The vector that the query gives now. Raises `QueryError`."""
+        return await self._within_time(self._executor, promql)
+
+    async def query_long(self, promql: str) -> tuple[Sample, ...]:
+        """The same for a query over a long window: one at a time, beside those of `query`, which
+        it never holds up. Waiting for its turn is not counted as its time."""
+        async with self._long_turn:
+            return await self._within_time(self._long_executor, promql)
+
+    async def _within_time(self, executor: ThreadPoolExecutor, promql: str) -> tuple[Sample, ...]:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._settings.timeout_s + _GRACE_S):
-                return await loop.run_in_executor(self._executor, self._ask, promql)
+                return await loop.run_in_executor(executor, self._ask, promql)
         except TimeoutError:
             self._failures[QueryFailure.TIMEOUT] += 1
             raise QueryError(QueryFailure.TIMEOUT, self._too_slow()) from None
@@ -134,6 +145,7 @@ class PrometheusClient:
     def close(self) -> None:
         """Do not wait for what hangs."""
         self._executor.shutdown(wait=False, cancel_futures=True)
+        self._long_executor.shutdown(wait=False, cancel_futures=True)
         self._session.close()
 
     def _ask(self, promql: str) -> tuple[Sample, ...]:
@@ -187,7 +199,7 @@ class _CheckedAdapter(HTTPAdapter):
 
     def __init__(self, settings: PrometheusSettings) -> None:
         super().__init__(
-            pool_maxsize=THREADS,
+            pool_maxsize=THREADS + 1,
             max_retries=Retry(0, read=False),  # False: what was raised is not wrapped
         )
         self._settings = settings

@@ -133,7 +133,7 @@ class SLOLoop:
         burns = (
             {}
             if self._budgets is None
-            else await self._budgets.burns(policy, spec, observations, now_s=now_s)
+            else self._budgets.burns(policy, spec, observations, now_s=now_s)
         )
         awaited = self._awaited(memory, spec, published, samples, pods=pods, now_s=now_s)
         decision = None

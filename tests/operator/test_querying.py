@@ -265,3 +265,18 @@ async def test_basic_authentication_takes_its_password_from_a_file(
             await client.query("up")
     wanted = base64.b64encode("giveway:pässword".encode()).decode()
     assert f"Authorization: Basic {wanted}\r\n" in server.heads[0]
+
+
+@pytest.mark.slow
+async def test_long_queries_go_one_by_one_and_hold_up_no_other() -> None:
+    """Ten questions over three days of samples, and nobody else waits for them."""
+    async with (
+        serving(http(VECTOR), pause_s=0.004) as server,
+        asking(PrometheusSettings(url=server.url, timeout_s=5.0)) as client,
+    ):
+        long = [asyncio.create_task(client.query_long("days")) for _ in range(10)]
+        await until(lambda: server.heads, what="the first is asked")
+        assert len(server.heads) == 1
+        await client.query("now")
+        assert not long[-1].done()
+        assert len(await asyncio.gather(*long)) == 10
