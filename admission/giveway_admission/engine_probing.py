@@ -10,9 +10,11 @@ as gone; a refused connection or a server error does.
 """
 
 import asyncio
+import os
 import ssl
 from collections.abc import Callable
 from enum import Enum, auto
+from typing import NamedTuple
 
 from giveway_admission.settings import ProxySettings
 from giveway_admission.upstreams import Upstream
@@ -28,7 +30,15 @@ class Health(Enum):
     GONE = auto()
 
 
-async def ask_health(upstream: Upstream, *, headers: bytes = b"") -> Health:
+class Finding(NamedTuple):
+    """What asking gave."""
+
+    health: Health
+    reason: str = ""
+    """Why it is not there, for a person. Empty: it is."""
+
+
+async def ask_health(upstream: Upstream, *, headers: bytes = b"") -> Finding:
     """Ask once. Never raises for what the engine does."""
     tls = ssl.create_default_context() if upstream.secure else None
     writer: asyncio.StreamWriter | None = None
@@ -41,16 +51,28 @@ async def ask_health(upstream: Upstream, *, headers: bytes = b"") -> Health:
             )
             line = await reader.readuntil(b"\r\n")
     except TimeoutError:
-        return Health.SILENT
-    except (OSError, UnicodeError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        return Health.GONE
+        return Finding(Health.SILENT, f"no answer within {_TIMEOUT_S:g} s")
+    except (OSError, UnicodeError) as error:
+        return Finding(Health.GONE, explain_os_error(error))
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        return Finding(Health.GONE, "it closed the connection, or does not speak HTTP/1")
     finally:
         if writer is not None:
             writer.transport.abort()
     version, _, rest = line.partition(b" ")
     if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
-        return Health.GONE
-    return Health.ANSWERS if int(rest[:3]) < 500 else Health.GONE
+        return Finding(Health.GONE, "it does not speak HTTP/1")
+    if int(rest[:3]) >= 500:
+        return Finding(Health.GONE, f"it says {int(rest[:3])} to GET {upstream.prefix}/health")
+    return Finding(Health.ANSWERS)
+
+
+def explain_os_error(error: Exception) -> str:
+    """The system's words, without what the event loop puts around them."""
+    number = getattr(error, "errno", None)
+    if isinstance(number, int) and number > 0 and not isinstance(error, ssl.SSLError):
+        return os.strerror(number)
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 class EngineProbe:
@@ -67,6 +89,8 @@ class EngineProbe:
         self._changed = changed
         self._up = False
         self._asked = False
+        self.reason = ""
+        """Why the engine is not there, for a person. Empty: it is."""
         self._suspected = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -82,6 +106,7 @@ class EngineProbe:
         """A request found no engine: it counts as not there until it answers again."""
         if self._up:
             self._up = False
+            self.reason = "a request could not reach it"
             self._suspected.set()
             self._changed(False)
 
@@ -93,16 +118,16 @@ class EngineProbe:
     async def _run(self) -> None:
         wait_s = self._settings.probe_first_s
         while True:
-            health = await ask_health(self._upstream)
+            health, reason = await ask_health(self._upstream)
             if health is Health.ANSWERS and not self._suspected.is_set():
                 wait_s = self._settings.probe_first_s
-                self._set_up(True)
+                self._set_up(True, "")
                 await self._pause(self._settings.probe_interval_s)
             elif health is Health.SILENT and self._up:
                 await self._pause(self._settings.probe_interval_s)
             else:
                 self._suspected.clear()
-                self._set_up(False)
+                self._set_up(False, reason or "a request could not reach it")
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 2, self._settings.probe_longest_s)
 
@@ -116,7 +141,8 @@ class EngineProbe:
         self._suspected.clear()
         await asyncio.sleep(self._settings.probe_first_s)
 
-    def _set_up(self, up: bool) -> None:
+    def _set_up(self, up: bool, reason: str) -> None:
+        self.reason = reason
         if up is not self._up or not self._asked:
             self._asked = True
             self._up = up

@@ -149,7 +149,7 @@ class Proxy:
         if up:
             log_event(_logger, logging.INFO, "engine answers")
         else:
-            log_event(_logger, logging.WARNING, "engine does not answer")
+            log_event(_logger, logging.WARNING, "engine does not answer", reason=self.probe.reason)
         self.admitter.set_engine_available(up)
 
     def connection_closed(self, connection: "ClientConnection") -> None:

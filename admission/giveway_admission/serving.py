@@ -25,6 +25,7 @@ from giveway_admission.admin_port import AdminPort
 from giveway_admission.api_watching import ApiSettings, ApiWatch
 from giveway_admission.client_connections import ClientConnection
 from giveway_admission.draining import Drain
+from giveway_admission.engine_probing import explain_os_error
 from giveway_admission.engine_watching import EngineReading, EngineWatcher
 from giveway_admission.file_limits import raise_file_limit
 from giveway_admission.local_policies import LocalPolicies
@@ -346,10 +347,8 @@ def _url(host: str, port: int) -> str:
 
 
 def _explain_port(error: OSError, host: str, port: int, host_flag: str, port_flag: str) -> str:
-    # The event loop puts its own words and the address before those of the system.
-    reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
     return (
-        f"can't listen on {host}:{port}: {reason or error}. "
+        f"can't listen on {host}:{port}: {explain_os_error(error)}. "
         f"Choose another with {host_flag} and {port_flag} (0: one that is free)."
     )
 

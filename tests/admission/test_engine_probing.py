@@ -15,31 +15,39 @@ FAST = ProxySettings(upstream="", probe_first_s=0.01, probe_longest_s=0.02, prob
 
 
 @pytest.mark.parametrize(
-    ("answer", "health"),
+    ("answer", "health", "reason"),
     [
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", Health.ANSWERS),
-        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", Health.ANSWERS),
-        (b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n", Health.GONE),
-        (b"SSH-2.0-OpenSSH\r\n", Health.GONE),
-        (b"x" * 100_000, Health.GONE),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", Health.ANSWERS, ""),
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", Health.ANSWERS, ""),
+        (b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", Health.GONE, "503 to GET /health"),
+        (b"SSH-2.0-OpenSSH\r\n", Health.GONE, "does not speak HTTP/1"),
+        (b"x" * 100_000, Health.GONE, "does not speak HTTP/1"),
     ],
     ids=["fine", "no-such-path", "broken", "not-http", "flood"],
 )
-async def test_everything_but_a_server_error_counts_as_there(answer: bytes, health: Health) -> None:
-    """An engine without a health path is there; one that says 503, or is none, is not."""
+async def test_everything_but_a_server_error_counts_as_there(
+    answer: bytes, health: Health, reason: str
+) -> None:
+    """An engine without a health path is there; one that says 503, or is none, is not, and why is
+    told."""
 
     async def say(exchange: object) -> None:
         await exchange.send(answer)  # type: ignore[attr-defined]
 
     async with ScriptedEngine(say) as engine:
-        assert await ask_health(parse_upstream(engine.url)) is health
+        found = await ask_health(parse_upstream(engine.url))
+        assert found.health is health
+        assert reason in found.reason
 
 
 async def test_nobody_listening_counts_as_gone() -> None:
-    """A refused connection is an answer too."""
+    """A refused connection is an answer too, and a name that nobody knows; the log says which."""
     async with ScriptedEngine(chatting()) as engine:
         upstream = parse_upstream(engine.url)
-    assert await ask_health(upstream) is Health.GONE
+    assert await ask_health(upstream) == (Health.GONE, "Connection refused")
+    unknown = await ask_health(parse_upstream("http://no-such-engine.invalid:8000"))
+    assert unknown.health in (Health.GONE, Health.SILENT)
+    assert unknown.reason
 
 
 async def test_changes_are_told_once() -> None:

@@ -14,6 +14,8 @@ from tests.support.scripted_engine import ScriptedEngine
 from tests.support.waiting import until
 
 CHAT = "/v1/chat/completions"
+WAITS_S = 600.0
+"""Patience of who holds a seat or waits: a test lets them go, however slow the machine."""
 
 
 def named(name: str, *, stream: bool = False, max_tokens: int | None = 16) -> dict[str, object]:
@@ -53,7 +55,7 @@ class Line:
         headers = identity(tenant, class_name)
         for name in all_names:
             body = named(name, max_tokens=max_tokens)
-            sent = ask(self._proxy.url, CHAT, body, headers=headers)
+            sent = ask(self._proxy.url, CHAT, body, headers=headers, patience_s=WAITS_S)
             self.tasks.append(asyncio.create_task(sent))
         self._waiting += len(all_names)
         await until(
@@ -80,7 +82,9 @@ async def holders(
     """Take `count` seats with requests of a tenant that nobody else is."""
     headers = identity("holder", class_name)
     tasks = [
-        asyncio.create_task(ask(proxy.url, CHAT, named("holder"), headers=headers))
+        asyncio.create_task(
+            ask(proxy.url, CHAT, named("holder"), headers=headers, patience_s=WAITS_S)
+        )
         for _ in range(count)
     ]
     await until(lambda: engine.busy == count, what="the seats are taken")

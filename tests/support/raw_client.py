@@ -277,9 +277,11 @@ async def ask(
     *,
     headers: Mapping[str, str] | None = None,
     method: str | None = None,
+    patience_s: float = PATIENCE_S,
 ) -> Answer:
     """One request on a connection of its own."""
     async with await RawClient.open(url) as client:
+        client.patience_s = patience_s
         verb = method or ("GET" if body is None else "POST")
         await client.send(request(verb, path, body=body, headers=headers))
         return await client.answer()
