@@ -4,7 +4,7 @@ A resource that cannot be read is a fault of its own. What was good is taken fro
 the operator remembers nothing that a new one could not find again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from giveway_policy.resources import API_VERSION, Metadata, SLOPolicy
 from giveway_policy.tenants import HeaderMatch, Recognition, TenantPriority, TenantPrioritySpec
 from giveway_policy.validating import validate
 
-from giveway_operator.snapshots import KeySecret, Snapshot, Written
+from giveway_operator.snapshots import KeySecret, Pod, Snapshot, Written
 
 Kind = TypeVar("Kind", SLOPolicy, TenantPriority)
 
@@ -48,6 +48,9 @@ def find_candidates(
     policies: list[Candidate[SLOPolicy]] = []
     for written in _oldest_first(snapshot.policies):
         policy = _validated(SLOPolicy, written, faults)
+        if policy is not None and (other := rival(policy, policies, snapshot.pods)):
+            faults.append(_overlap(policy, other))
+            policy = None
         policy = policy or good.policies.get(key_of(written, "SLOPolicy"))
         if policy is not None:
             policies.append(policy)
@@ -89,6 +92,36 @@ def _validated(model: type[Kind], written: Written, faults: list[Fault]) -> Cand
         faults.extend(each.located(origin, key) for each in result)
         return None
     return Candidate(resource=result, key=key, origin=origin)
+
+
+def rival(
+    policy: Candidate[SLOPolicy], older: Sequence[Candidate[SLOPolicy]], pods: Sequence[Pod]
+) -> Candidate[SLOPolicy] | None:
+    """An older policy that governs a pod which this one selects too, or would: the same selector.
+
+    Of others it shows only with a pod that has the labels of both.
+    """
+    wanted = policy.resource.spec.selector.match_labels
+    for other in older:
+        if other.key.namespace != policy.key.namespace or other.key == policy.key:
+            continue
+        theirs = other.resource.spec.selector.match_labels
+        both = {*wanted.items(), *theirs.items()}
+        if wanted == theirs or any(
+            pod.namespace == policy.key.namespace and both <= pod.labels.items() for pod in pods
+        ):
+            return other
+    return None
+
+
+def _overlap(policy: Candidate[SLOPolicy], other: Candidate[SLOPolicy]) -> Fault:
+    problem = Problem(
+        path=("spec", "selector"),
+        reason=f"{other.key}, which is older, governs some of these pods",
+        fix="select by labels that the pods of the other one do not have, or delete one of them",
+        kind=FaultKind.CONFLICT,
+    )
+    return problem.located(policy.origin, policy.key)
 
 
 def _with_keys(

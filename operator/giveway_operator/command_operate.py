@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--admin-port", _port, "PORT", "admin port (9090)")
     add("--lease-namespace", str, "NAME", "where the Lease is (the pod's own, else giveway-system)")
     add("--lease-name", str, "NAME", "name of the Lease (giveway-operator)")
-    add("--lease-duration", _seconds, "S", "after which another one takes over (15)")
+    add("--lease-duration", _seconds, "S", "after which another one takes over (20)")
     add("--resync-seconds", _seconds, "S", "longest time between two passes (30)")
     add("--log-level", str, "LEVEL", "debug, info, warning or error (info)")
     add("--log-format", str, "FORMAT", "json or text (json)")

@@ -11,6 +11,7 @@ than what others wait: between the two lies the longest time a write that passed
 """
 
 import logging
+import math
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,13 +38,14 @@ class NotLeadingError(Exception):
 class LeaseSettings:
     namespace: str
     name: str = LEASE_NAME
-    duration_s: int = 15
+    duration_s: int = 20
     """How long others wait for a leader that is silent. With `retry_s` this is the takeover."""
-    renew_s: float = 5.0
-    """Three attempts within the duration."""
+    renew_s: float = 8.0
+    """Fewer than ten writes a minute."""
     retry_s: float = 3.0
-    """How often one that does not lead looks."""
-    trust_s: float = 10.0
+    """How often one that does not lead looks, and one that leads tries again: two more attempts
+    while the last renewal is trusted."""
+    trust_s: float = 15.0
     """How long a renewal is trusted."""
 
 
@@ -52,7 +54,9 @@ class LeaseStatistics:
     identity: str
     leading: bool
     holder: str
-    """Empty: nobody, or not known."""
+    """Empty: nobody, or not known. Also our own, if we hold it and could not renew it."""
+    read_ago_s: float | None
+    """When the Lease was last read. None: never."""
     epoch: int
 
 
@@ -80,7 +84,8 @@ class Leadership:
         self._lease: Object | None = None
         self._seen: tuple[object, ...] = ()
         self._seen_s = 0.0
-        self._trusted_until_s = -1.0
+        self._trusted_until_s = -math.inf
+        self._read_s: float | None = None
         self._epoch = 0
 
     @property
@@ -103,40 +108,41 @@ class Leadership:
         Raises nothing but cancellation: without an answer trust runs out by itself.
         """
         try:
-            await self._tick()
+            renewed = await self._tick()
         except KubeError as error:
             _log.warning("the Lease cannot be held: %s", error)
-        return self._settings.renew_s if self.leading else self._settings.retry_s
+            renewed = False
+        return self._settings.renew_s if renewed else self._settings.retry_s
 
     async def release(self) -> None:
         """Let another one take over at once. For a clean stop; raises nothing."""
         if not self.leading or self._lease is None:
             return
-        self._trusted_until_s = -1.0
+        self._trusted_until_s = -math.inf
         spec = {**self._lease["spec"], "holderIdentity": "", "renewTime": self._now()}
         try:
             await self._kube.replace(LEASES, {**self._lease, "spec": spec})
         except KubeError as error:
             _log.warning("the Lease cannot be given back: %s", error)
 
-    async def _tick(self) -> None:
+    async def _tick(self) -> bool:
+        """Whether it is ours, and renewed."""
         sent_s = self._clock()
         settings = self._settings
         try:
             lease = await self._kube.read(LEASES, settings.name, namespace=settings.namespace)
         except NotFoundError:
-            await self._create(sent_s)
-            return
+            return await self._create(sent_s)
         self._look_at(lease)
         spec = _spec(lease)
         holder = spec.get("holderIdentity") or ""
         if holder == self.identity:
-            await self._write(lease, int(spec.get("leaseTransitions") or 0), sent_s)
-            return
-        self._trusted_until_s = -1.0
+            return await self._write(lease, int(spec.get("leaseTransitions") or 0), sent_s)
+        self._trusted_until_s = -math.inf
         duration_s = float(spec.get("leaseDurationSeconds") or settings.duration_s)
         if not holder or self._clock() - self._seen_s >= duration_s:
-            await self._write(lease, int(spec.get("leaseTransitions") or 0) + 1, sent_s)
+            return await self._write(lease, int(spec.get("leaseTransitions") or 0) + 1, sent_s)
+        return False
 
     def _look_at(self, lease: Object) -> None:
         spec = _spec(lease)
@@ -144,8 +150,9 @@ class Leadership:
         if seen != self._seen:
             self._seen, self._seen_s = seen, self._clock()
         self._lease = lease
+        self._read_s = self._clock()
 
-    async def _create(self, sent_s: float) -> None:
+    async def _create(self, sent_s: float) -> bool:
         settings = self._settings
         lease = {
             "metadata": {"name": settings.name, "namespace": settings.namespace},
@@ -154,18 +161,20 @@ class Leadership:
         try:
             created = await self._kube.create(LEASES, lease)
         except ConflictError:
-            return  # another one was faster
+            return False  # another one was faster
         self._take(created, sent_s)
+        return True
 
-    async def _write(self, lease: Object, epoch: int, sent_s: float) -> None:
+    async def _write(self, lease: Object, epoch: int, sent_s: float) -> bool:
         spec = {**_spec(lease), **self._held(epoch)}
         if _spec(lease).get("holderIdentity") == self.identity:
             spec["acquireTime"] = _spec(lease).get("acquireTime") or spec["acquireTime"]
         try:
             written = await self._kube.replace(LEASES, {**lease, "spec": spec})
         except ConflictError:
-            return  # another one was faster; if it was ours, trust runs out unless renewed
+            return False  # another one was faster; if it was ours, trust runs out unless renewed
         self._take(written, sent_s)
+        return True
 
     def _held(self, epoch: int) -> dict[str, Any]:
         now = self._now()
@@ -187,8 +196,23 @@ class Leadership:
     def statistics(self) -> LeaseStatistics:
         holder = _spec(self._lease).get("holderIdentity") or "" if self._lease else ""
         return LeaseStatistics(
-            identity=self.identity, leading=self.leading, holder=holder, epoch=self._epoch
+            identity=self.identity,
+            leading=self.leading,
+            holder=holder,
+            read_ago_s=None if self._read_s is None else self._clock() - self._read_s,
+            epoch=self._epoch,
         )
+
+    def standby_fault(self) -> str:
+        """Why it does not even stand by for a leader. Empty: it does."""
+        found = self.statistics()
+        if found.read_ago_s is None:
+            return "the Lease could not be read yet"
+        if found.read_ago_s > self._settings.duration_s:
+            return f"the Lease could not be read for {found.read_ago_s:.0f} s"
+        if found.holder in ("", self.identity):
+            return "nobody leads"
+        return ""
 
 
 def _spec(lease: Object) -> dict[str, Any]:

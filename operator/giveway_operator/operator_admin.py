@@ -107,8 +107,8 @@ class OperatorAdmin:
                 reasons.append(f"the last pass failed: {operator.statistics.last_error}")
             elif operator.result is None:
                 reasons.append("the first pass has not ended yet")
-        elif not operator.leadership.statistics().holder:
-            reasons.append("nobody leads, or the Lease cannot be read")
+        elif fault := operator.leadership.standby_fault():
+            reasons.append(fault)
         return reasons
 
     async def _livez(self, _: web.Request) -> web.Response:

@@ -66,9 +66,9 @@ def lease_settings(settings: OperatorSettings) -> LeaseSettings:
         namespace=settings.lease_namespace,
         name=settings.lease_name,
         duration_s=duration_s,
-        renew_s=duration_s / 3,
-        retry_s=min(3.0, duration_s / 3),
-        trust_s=duration_s * 2 / 3,
+        renew_s=duration_s * 0.4,
+        retry_s=min(3.0, duration_s * 0.15),
+        trust_s=duration_s * 0.75,
     )
 
 

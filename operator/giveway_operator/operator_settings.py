@@ -25,7 +25,7 @@ class OperatorSettings:
     admin_port: int = 9090
     lease_namespace: str = "giveway-system"
     lease_name: str = "giveway-operator"
-    lease_duration_s: float = 15.0
+    lease_duration_s: float = 20.0
     """How long others wait for a leader that is silent. Takeover is at most this and 3 s more."""
     resync_s: float = 30.0
     """After which a pass runs although nothing woke it: what a silent watch and a changed Secret

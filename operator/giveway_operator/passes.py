@@ -4,7 +4,7 @@ Look, render, publish, report: level-triggered, so that it does not matter why i
 missed, or how often. Where all is as it should be, it writes nothing.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from giveway_policy.documents import PolicyDocument, PolicyName
@@ -68,11 +68,11 @@ class Passes:
         self._remember(snapshot.documents())
         rendering = render(snapshot, epoch=epoch, weights=weights, highest=self._highest)
         published = await publish(self._kube, snapshot, rendering, guard=guard)
-        rendering = _without_failed(rendering, snapshot, published.failed)
+        rendering = _without_failed(rendering, snapshot, {*published.failed, *published.conflicted})
         self._remember(rendering.documents)
         now = self._now()
         reporting = report(
-            snapshot if self._reports_tenants else replace(snapshot, tenants=()),
+            self._to_report(snapshot, published.conflicted),
             rendering,
             reports=reports,
             failed=published.failed,
@@ -92,7 +92,15 @@ class Passes:
             faults=rendering.faults,
             failures=published.failed | outcome.failed,
             writes=published.writes + outcome.writes,
-            conflicts=published.conflicts + outcome.conflicts,
+            conflicts=len(published.conflicted),
+        )
+
+    def _to_report(self, snapshot: Snapshot, conflicted: Collection[str]) -> Snapshot:
+        """Of what is looked at again at once nothing is said now."""
+        return replace(
+            snapshot,
+            policies=tuple(each for each in snapshot.policies if each.namespace not in conflicted),
+            tenants=snapshot.tenants if self._reports_tenants and not conflicted else (),
         )
 
     def _remember(self, documents: Mapping[PolicyName, PolicyDocument]) -> None:
@@ -100,9 +108,7 @@ class Passes:
             self._highest[name] = max(document.order, self._highest.get(name, (0, 0)))
 
 
-def _without_failed(
-    rendering: Rendering, snapshot: Snapshot, failed: Mapping[str, str]
-) -> Rendering:
+def _without_failed(rendering: Rendering, snapshot: Snapshot, failed: Collection[str]) -> Rendering:
     """Where publishing failed, what was published before is in force."""
     if not failed:
         return rendering

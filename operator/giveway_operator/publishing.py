@@ -57,8 +57,8 @@ class Outcome:
     writes: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     """By namespace, and why its documents are not published."""
-    conflicts: int = 0
-    """Something changed since it was looked at: look again soon."""
+    conflicted: set[str] = field(default_factory=set)
+    """Namespaces in which something changed since it was looked at: look again soon."""
 
 
 async def publish(
@@ -73,8 +73,7 @@ async def publish(
             try:
                 await _publish_in(kube, namespace, snapshot, rendering, guard, outcome)
             except ConflictError:
-                outcome.conflicts += 1
-                outcome.failed[namespace] = "somebody else changed it at the same time; once more"
+                outcome.conflicted.add(namespace)
             except (ForbiddenError, InvalidError, NotFoundError) as error:
                 outcome.failed[namespace] = str(error)
 

@@ -117,7 +117,7 @@ def _policy_findings(
             if document
             else "; nothing was published"
         )
-        return _stalled("Invalid", _fault_text(faults) + kept)
+        return _stalled(_reason(faults), _fault_text(faults) + kept)
     if name in rendering.refused:
         return _stalled("TooLarge", rendering.refused[name])
     if failed is not None:
@@ -139,12 +139,11 @@ def _tenant_findings(
 ) -> list[Finding]:
     if faults:
         kept = "; its last good version stays in force" if policies else "; it is not in force"
-        reason = "Conflict" if faults[0].kind is FaultKind.CONFLICT else "Invalid"
         if faults[0].kind is FaultKind.CREDENTIALS:
             # The Secret may still come: nobody has to edit this resource.
             message = _fault_text(faults) + kept
             return [_not_ready("CredentialsUnusable", message)]
-        return _stalled(reason, _fault_text(faults) + kept)
+        return _stalled(_reason(faults), _fault_text(faults) + kept)
     if not published:
         message = "accepted; there is no SLOPolicy yet that it could be part of"
     elif misfits:
@@ -171,6 +170,10 @@ def _stalled(reason: str, message: str) -> list[Finding]:
 
 def _not_ready(reason: str, message: str) -> Finding:
     return Finding(type=ConditionType.READY, status="False", reason=reason, message=_short(message))
+
+
+def _reason(faults: Sequence[Fault]) -> str:
+    return "Conflict" if faults[0].kind is FaultKind.CONFLICT else "Invalid"
 
 
 def _fault_text(faults: Sequence[Fault]) -> str:

@@ -7,6 +7,7 @@ import pytest
 from giveway_operator.kube_client import (
     CONFIG_MAPS,
     EVENTS,
+    PODS,
     SECRETS,
     SLO_POLICIES,
     TENANT_PRIORITIES,
@@ -20,6 +21,7 @@ from giveway_policy.documents import PolicyName
 
 from tests.operator.cluster_worlds import CLASSES, World
 
+OTHERS = {"matchLabels": {"app": "other"}}
 KEY = "sk-acme-123456"
 DIGEST = hashlib.sha256(KEY.encode()).hexdigest()
 
@@ -95,11 +97,11 @@ async def test_edit_that_changes_nothing_for_proxies_publishes_nothing(world: Wo
 
 
 async def test_invalid_policy_stays_as_it_was_and_says_why(world: World) -> None:
-    world.policy("other")
+    world.policy("other", selector=OTHERS)
     await world.run()
     before = world.document()
     world.policy(classes=[{**CLASSES[0], "weight": -1}])
-    world.policy("other", mode="Observe")
+    world.policy("other", selector=OTHERS, mode="Observe")
     await world.run()
     assert world.document() == before
     assert world.document("other").order == (7, 2)
@@ -144,6 +146,40 @@ async def test_of_two_that_claim_one_tenant_the_one_in_force_keeps_it(world: Wor
     assert headers == {"acme": (), "beta": (("x-team", "b"),)}
 
 
+async def test_of_two_policies_for_the_same_pods_the_older_one_has_them_until_it_is_gone(
+    world: World,
+) -> None:
+    """E20."""
+    world.policy("younger")
+    for _ in range(3):
+        await world.run()
+        assert list(world.kube.get(CONFIG_MAPS, "giveway-policy", "llm")["data"]) == ["chat.json"]
+        assert world.ready("chat", "llm") == ("True", "Published")
+        assert world.ready("younger", "llm") == ("False", "Conflict")
+    world.kube.remove(SLO_POLICIES, "chat", "llm")
+    await world.run()
+    assert list(world.kube.get(CONFIG_MAPS, "giveway-policy", "llm")["data"]) == ["younger.json"]
+    assert world.ready("younger", "llm") == ("True", "Published")
+
+
+async def test_pod_with_the_labels_of_two_policies_is_a_conflict_that_unpublishes_neither(
+    world: World,
+) -> None:
+    world.policy(selector={"matchLabels": {"model": "llama"}})
+    world.policy("other", selector=OTHERS)
+    await world.run()
+    assert world.ready("other", "llm") == ("True", "Published")
+    world.pod("both", model="llama", app="other")
+    world.pod("elsewhere", "aaa", model="llama", app="other")
+    await world.run()
+    assert world.ready("chat", "llm") == ("True", "Published")
+    assert world.ready("other", "llm") == ("False", "Conflict")
+    assert world.document("other").order == (7, 1)
+    world.kube.remove(PODS, "both", "llm")
+    await world.run()
+    assert world.ready("other", "llm") == ("True", "Published")
+
+
 async def test_deleted_tenant_is_gone_from_document_and_digests(world: World) -> None:
     await world.run()
     world.kube.remove(TENANT_PRIORITIES, "acme")
@@ -153,7 +189,7 @@ async def test_deleted_tenant_is_gone_from_document_and_digests(world: World) ->
 
 
 async def test_deleted_policy_takes_its_document_along(world: World) -> None:
-    world.policy("other")
+    world.policy("other", selector=OTHERS)
     await world.run()
     world.kube.remove(SLO_POLICIES, "chat", "llm")
     await world.run()
@@ -278,7 +314,12 @@ async def test_config_map_that_another_leader_wrote_meanwhile_is_not_overwritten
     world.kube.fail = fail
     result = await world.run()
     assert result.conflicts == 1
+    assert result.failures == {}
     assert world.document().order == (7, 1)
+    assert world.ready("chat", "llm") == ("True", "Published"), "nothing is said before it is known"
+    world.kube.fail = lambda *_: None
+    await world.run()
+    assert world.document().order == (7, 2)
 
 
 async def test_nothing_is_written_without_the_lease(world: World) -> None:
@@ -373,3 +414,57 @@ async def test_ready_pods_that_the_policy_selects_are_counted(world: World) -> N
     world.pod("four", "elsewhere", app="vllm")
     result = await world.run()
     assert result.ready_pods == {PolicyName(namespace="llm", name="chat"): 1}
+
+
+async def test_operator_that_dies_at_any_request_leaves_what_the_next_one_completes() -> None:
+    """kill -9 at each step of a pass in turn: afterwards all is as if nothing had happened."""
+    requests = await _requests_of_a_change()
+    assert requests > 10
+    for fatal in range(1, requests + 1):
+        world = await _changed_world()
+        before, countdown = world.document().order, [fatal]
+
+        def die(verb: str, resource: Resource, _: str, left: list[int] = countdown) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                raise _DeathError
+
+        world.kube.fail = die
+        with pytest.raises(_DeathError):
+            await world.run()
+        world.kube.fail = lambda *_: None
+        world.epoch = 8
+        world.start_operator()
+        await world.run()
+        document = world.document()
+        assert document.spec.mode == "Observe"
+        assert document.order > before
+        assert document.generation == 2
+        assert [each.name for each in document.tenants] == ["acme"]
+        assert world.digests() == {"acme": [DIGEST]}
+        assert world.ready("chat", "llm") == ("True", "Published")
+        world.kube.take_writes()
+        await world.run()
+        assert world.kube.take_writes() == []
+
+
+class _DeathError(BaseException):
+    """kill -9."""
+
+
+async def _changed_world() -> World:
+    """One pass has run, and then everything changed."""
+    world = World()
+    world.policy()
+    await world.run()
+    world.policy(mode="Observe")
+    world.tenant("acme", recognizedBy=[_keys("acme-keys")])
+    world.secret("acme-keys", one=KEY)
+    return world
+
+
+async def _requests_of_a_change() -> int:
+    world = await _changed_world()
+    before = world.kube.requests
+    await world.run()
+    return world.kube.requests - before
