@@ -7,6 +7,7 @@ but the policies that wait for it. What comes of it wakes a pass, which publishe
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from giveway_policy.documents import PolicyDocument, PolicyName
 from giveway_policy.resources import SLOPolicySpec
@@ -14,10 +15,30 @@ from giveway_policy.resources import SLOPolicySpec
 from giveway_operator.passes import PassResult
 from giveway_operator.reporting import LoopEvent
 from giveway_operator.reports import PolicyReport, report_of
-from giveway_operator.slo_loop import SLOLoop
+from giveway_operator.slo_loop import Consideration
 from giveway_operator.status_rendering import former_report
 
 _log = logging.getLogger(__name__)
+
+
+class Loop(Protocol):
+    """What is asked of an `SLOLoop`."""
+
+    def weights(
+        self, policy: PolicyName, spec: SLOPolicySpec, published: PolicyDocument | None
+    ) -> Mapping[str, float]: ...
+
+    def forget(self, policy: PolicyName) -> None: ...
+
+    async def consider(
+        self,
+        policy: PolicyName,
+        spec: SLOPolicySpec,
+        published: PolicyDocument | None,
+        pods: int,
+        *,
+        now_s: float,
+    ) -> Consideration: ...
 
 
 class Considering:
@@ -25,7 +46,7 @@ class Considering:
 
     def __init__(
         self,
-        loop: SLOLoop | None,
+        loop: Loop | None,
         *,
         clock: Callable[[], float],
         now: Callable[[], str],

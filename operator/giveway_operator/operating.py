@@ -92,6 +92,10 @@ class Operator:
         """Something is new: let a pass run soon."""
         self._news.set()
 
+    def in_trouble(self) -> bool:
+        """Whether the last pass failed, or left something unwritten."""
+        return bool(self.statistics.last_error or (self.result and self.result.failures))
+
     async def run(self) -> None:
         """Until cancelled. Then the Lease is given back."""
         try:

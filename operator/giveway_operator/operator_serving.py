@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from giveway_operator.burning import Budgets
@@ -24,12 +25,13 @@ from giveway_operator.operating import (
 from giveway_operator.operator_admin import OperatorAdmin
 from giveway_operator.operator_settings import OperatorSettings
 from giveway_operator.passes import Passes
-from giveway_operator.permissions import missing_rights, needed_rights
+from giveway_operator.permissions import Right, missing_rights, needed_rights
 from giveway_operator.querying import PrometheusClient
 from giveway_operator.slo_loop import SLOLoop
 from giveway_operator.waking import KopfWatch
 
-RIGHTS_RETRY_S = 30.0
+RIGHTS_RETRY_S = 10.0
+"""Asked again only while something is wrong."""
 _log = logging.getLogger(__name__)
 
 
@@ -43,21 +45,31 @@ class _Rights:
 
     missing: tuple[str, ...] = field(default=())
 
-    async def check(self, kube: KubeClient, settings: OperatorSettings) -> None:
-        """Until nothing is missing. Each right is told once."""
+    async def check(
+        self, kube: KubeClient, settings: OperatorSettings, in_trouble: Callable[[], bool]
+    ) -> None:
+        """At the start, and whenever something fails. Each missing right is told once."""
         rights = list(needed_rights(settings.namespaces, lease_settings(settings)))
+        is_known = False
         while True:
-            try:
-                missing = tuple(str(each) for each in await missing_rights(kube, rights))
-                for each in missing:
-                    if each not in self.missing:
-                        _log.error("a right is missing: %s", each)
-                self.missing = missing
-                if not missing:
-                    return
-            except KubeError as error:
-                _log.warning("it cannot be asked which rights there are: %s", error)
+            if not is_known or self.missing or in_trouble():
+                is_known = await self._ask(kube, rights)
             await asyncio.sleep(RIGHTS_RETRY_S)
+
+    async def _ask(self, kube: KubeClient, rights: Sequence[Right]) -> bool:
+        """Whether there was an answer."""
+        try:
+            missing = tuple(str(each) for each in await missing_rights(kube, rights))
+        except KubeError as error:
+            _log.warning("it cannot be asked which rights there are: %s", error)
+            return False
+        for each in missing:
+            if each not in self.missing:
+                _log.error("a right is missing: %s", each)
+        if self.missing and not missing:
+            _log.info("no right is missing any more")
+        self.missing = missing
+        return True
 
 
 def lease_settings(settings: OperatorSettings) -> LeaseSettings:
@@ -126,7 +138,7 @@ async def _operate(
             asyncio.ensure_future(operator.run()),
             asyncio.ensure_future(stopped.wait()),
         ]
-        checking = asyncio.ensure_future(rights.check(kube, settings))
+        checking = asyncio.ensure_future(rights.check(kube, settings, operator.in_trouble))
         tasks.append(checking)
         await asyncio.wait(tasks[:2], return_when=asyncio.FIRST_COMPLETED)
     finally:

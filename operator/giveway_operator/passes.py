@@ -53,6 +53,9 @@ class Passes:
         self._reports_tenants = reports_tenants
         """False for an operator of some namespaces: others may know a tenant that it does not."""
         self._highest: dict[PolicyName, Order] = {}
+        self._last: PassResult | None = None
+        self._settled: object = None
+        """What the last pass followed from, if it found all as it should be; else None."""
 
     async def run(
         self,
@@ -65,6 +68,45 @@ class Passes:
     ) -> PassResult:
         """Raises `KubeError` if the API server does not answer, `NotLeadingError` from `guard`."""
         snapshot = await self._looking.look()
+        if self._last is not None and not any(events.values()):
+            inputs = self._inputs(snapshot, self._last.documents, weights, reports)
+            if inputs == self._settled:
+                return replace(self._last, snapshot=snapshot, writes=0)
+        result = await self._run(
+            snapshot, epoch=epoch, guard=guard, weights=weights, reports=reports, events=events
+        )
+        self._last = result
+        is_settled = not (result.writes or result.failures or result.conflicts)
+        self._settled = (
+            self._inputs(snapshot, result.documents, weights, reports) if is_settled else None
+        )
+        return result
+
+    def _inputs(
+        self,
+        snapshot: Snapshot,
+        documents: Mapping[PolicyName, PolicyDocument],
+        weights: Deciding,
+        reports: Mapping[PolicyName, PolicyReport],
+    ) -> object:
+        """All that a pass follows from. Equal to those of a pass that wrote nothing: neither would
+        this one, and a large cluster need not be rendered to know it."""
+        return (
+            snapshot.versions(),
+            {name: dict(weights(name, each.spec, each)) for name, each in documents.items()},
+            {name: reports.get(name) for name in documents},
+        )
+
+    async def _run(
+        self,
+        snapshot: Snapshot,
+        *,
+        epoch: int,
+        guard: Guard,
+        weights: Deciding,
+        reports: Mapping[PolicyName, PolicyReport],
+        events: Mapping[PolicyName, tuple[LoopEvent, ...]],
+    ) -> PassResult:
         self._remember(snapshot.documents())
         rendering = render(snapshot, epoch=epoch, weights=weights, highest=self._highest)
         published = await publish(self._kube, snapshot, rendering, guard=guard)

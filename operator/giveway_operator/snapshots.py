@@ -31,6 +31,8 @@ class Written:
     name: str
     uid: str
     generation: int
+    version: str
+    """Another one after every change, also of its status."""
     created: str
     """RFC 3339: the older one of two that claim the same has it."""
     value: Object
@@ -91,6 +93,17 @@ class Snapshot:
     """By namespace. A namespace without one is not in it."""
     digest_secrets: Mapping[str, PublishedObject] = field(default_factory=dict)
 
+    def versions(self) -> object:
+        """Equal for two snapshots of which everything follows alike."""
+        return (
+            tuple((each.uid, each.version) for each in self.policies),
+            tuple((each.uid, each.version) for each in self.tenants),
+            dict(self.key_secrets),
+            self.pods,
+            {name: each.resource_version for name, each in self.config_maps.items()},
+            {name: each.resource_version for name, each in self.digest_secrets.items()},
+        )
+
     def documents(self) -> dict[PolicyName, PolicyDocument]:
         """What is published and can be read. What cannot be is as good as not there."""
         found: dict[PolicyName, PolicyDocument] = {}
@@ -134,6 +147,7 @@ def read_written(value: Object) -> Written:
         name=metadata.get("name", ""),
         uid=metadata.get("uid", ""),
         generation=metadata.get("generation", 0),
+        version=metadata.get("resourceVersion", ""),
         created=metadata.get("creationTimestamp") or "",
         value=value,
     )

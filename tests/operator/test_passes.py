@@ -1,6 +1,7 @@
 """From resources to what is published, pass by pass, without a cluster."""
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -468,3 +469,51 @@ async def _requests_of_a_change() -> int:
     before = world.kube.requests
     await world.run()
     return world.kube.requests - before
+
+
+async def test_pass_that_finds_the_same_as_before_says_the_same_without_rendering(
+    world: World,
+) -> None:
+    await world.run()
+    settled = await world.run()
+    again = await world.run()
+    assert again.documents is settled.documents
+    assert again.writes == 0
+
+
+async def test_whatever_a_pass_follows_from_makes_it_look_closely_again(world: World) -> None:
+    world.pod("one", app="vllm")
+
+    def edit_document() -> None:
+        world.kube.put(
+            CONFIG_MAPS,
+            {"metadata": {"name": "giveway-policy", "namespace": "llm"}, "data": {}},
+        )
+
+    def change_keys() -> None:
+        world.secret("acme-keys", one="sk-acme-changed")
+        world.clock_s += 60
+
+    def decide() -> None:
+        world.weights = lambda *_: {"realtime": 80.0}
+
+    changes: tuple[Callable[[], None], ...] = (
+        lambda: world.policy(mode="Observe"),
+        lambda: world.tenant("beta"),
+        edit_document,
+        change_keys,
+        decide,
+        lambda: world.kube.remove(SLO_POLICIES, "chat", "llm"),
+    )
+    for change in changes:
+        await world.run()
+        await world.run()
+        world.kube.take_writes()
+        change()
+        await world.run()
+        assert world.kube.take_writes(), change
+    world.policy()
+    await world.run()
+    await world.run()
+    world.pod("two", app="vllm")
+    assert (await world.run()).ready_pods[PolicyName(namespace="llm", name="chat")] == 2
