@@ -40,6 +40,10 @@ SUBCOMMANDS = {
         help="check policy files without applying them",
         module="giveway_policy.command_lint",
     ),
+    "render": Subcommand(
+        help="print what the operator would publish for policy files",
+        module="giveway_operator.command_render",
+    ),
     "emulate": Subcommand(
         help="an engine that speaks vLLM's HTTP and needs no GPU",
         module="giveway_simulation.command_emulate",
