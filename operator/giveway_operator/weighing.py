@@ -47,7 +47,6 @@ BACKING_OFF = 4
 """A step back that failed is tried again after this many times the wait. With 2, a constant load
 just above what the base gives made weights turn round four times in half an hour; with 4, twice."""
 MOST_FAILURES = 2
-_NEARLY_BASE = 1.02
 _SLACK = 1e-9
 """What floats may add to a comparison of decimals, as in 0.99 - 0.94 > 0.05."""
 
@@ -241,8 +240,6 @@ def _reconsider(
     """By how much the class is to be raised above the lowest one, and what is remembered of it."""
     adjustment = spec.adjustment
     back = max(1.0, lead * (1.0 - percent_to_ratio(adjustment.maximum_step_percent)))
-    if back < _NEARLY_BASE:
-        back = 1.0
     if judgement.verdict is not Verdict.MISSED:
         memory = replace(memory, missing_since_s=None)
     unknown_s = now_s - memory.known_s

@@ -266,9 +266,29 @@ def test_an_edit_of_the_base_weights_holds_at_once_and_what_was_raised_stays_rai
     assert decision.weights["c1"] / decision.weights["c0"] == pytest.approx(2 * 10 / 50)
 
 
+def test_too_few_requests_for_long_are_as_good_as_none() -> None:
+    """A class that has three requests a window is not kept raised by what was long ago; it is no
+    loss of telemetry, so the policy's Hold does not keep it either."""
+    policy = spec(loss_s=120)
+    state = after(policy, *[(measured("c0", 1.0), measured("c1", 0.79))] * 6)
+    few = [measured("c0", 1.0), unmeasured("c1", ObservationState.TOO_FEW_REQUESTS)]
+    for now_s in (210.0, 240.0, 270.0):
+        decision = step(policy, state, few, now_s=now_s)
+        state = decision.state
+        assert not decision.changed
+    assert step(policy, state, few, now_s=300.0).reason is DecisionReason.RETURNING
+
+
+def test_published_weights_beyond_what_the_formula_gives_are_followed_as_far_as_it_does() -> None:
+    """Somebody raised c1 a thousandfold by hand: the most is 1 + amplification, six times."""
+    policy = spec(10, 10, targets=("99", None))
+    state = resume(policy, {"c0": 10_000.0, "c1": 10.0}, now_s=0.0)
+    assert state.weights["c0"] / state.weights["c1"] == pytest.approx(6.0)
+
+
 weights_of = st.lists(st.integers(0, 1_000_000), min_size=1, max_size=16).filter(any)
-states = st.sampled_from(ObservationState)
-ratios = st.one_of(st.none(), st.floats())
+states = st.sampled_from([*ObservationState, *[ObservationState.MEASURED] * 6])
+ratios = st.one_of(st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.floats(), st.none())
 
 
 @st.composite
