@@ -7,10 +7,11 @@ or when somebody refers to one for the first time.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from giveway_policy.documents import PolicyDocument, PolicyName
 from giveway_policy.faults import shown
 from giveway_policy.resources import SecretReference
 
@@ -33,6 +34,7 @@ from giveway_operator.snapshots import (
     PublishedObject,
     Snapshot,
     Written,
+    read_documents,
     read_key_secret,
     read_pod,
     read_published,
@@ -69,6 +71,8 @@ class Looking:
         self._secrets_max_age_s = secrets_max_age_s
         self._clock = clock
         self._secrets: dict[SecretName, _Read] = {}
+        self._documents: dict[str, tuple[PublishedObject, dict[PolicyName, PolicyDocument]]] = {}
+        """By namespace, with what they were read from."""
 
     async def look(self) -> Snapshot:
         """Raises `KubeError` if anything but a tenant's Secret cannot be read."""
@@ -88,6 +92,7 @@ class Looking:
             pods=tuple(read_pod(each) for each in pods),
             config_maps=config_maps,
             digest_secrets=digests,
+            published=self._published(config_maps),
         )
 
     def forget_secrets(self) -> None:
@@ -112,6 +117,22 @@ class Looking:
         # One that lacks our label, since somebody took it away, is looked for by its name.
         others = [each for each in places if each not in found]
         return found | await self._named(CONFIG_MAPS, CONFIG_MAP_NAME, others)
+
+    def _published(
+        self, config_maps: Mapping[str, PublishedObject]
+    ) -> dict[PolicyName, PolicyDocument]:
+        """Only what changed is read anew: documents of ten thousand tenants take their time."""
+        before, self._documents = self._documents, {}
+        for namespace, config_map in config_maps.items():
+            known = before.get(namespace)
+            if known is None or known[0].resource_version != config_map.resource_version:
+                known = (config_map, read_documents(namespace, config_map))
+            self._documents[namespace] = known
+        return {
+            name: document
+            for _, documents in self._documents.values()
+            for name, document in documents.items()
+        }
 
     async def _named(
         self, resource: Resource, name: str, places: Iterable[str]

@@ -107,7 +107,7 @@ class Passes:
         reports: Mapping[PolicyName, PolicyReport],
         events: Mapping[PolicyName, tuple[LoopEvent, ...]],
     ) -> PassResult:
-        self._remember(snapshot.documents())
+        self._remember(snapshot.published)
         rendering = render(snapshot, epoch=epoch, weights=weights, highest=self._highest)
         published = await publish(self._kube, snapshot, rendering, guard=guard)
         rendering = _without_failed(rendering, snapshot, {*published.failed, *published.conflicted})
@@ -154,7 +154,7 @@ def _without_failed(rendering: Rendering, snapshot: Snapshot, failed: Collection
     """Where publishing failed, what was published before is in force."""
     if not failed:
         return rendering
-    before = snapshot.documents()
+    before = snapshot.published
     documents = {
         name: before[name] if name.namespace in failed else document
         for name, document in rendering.documents.items()

@@ -65,7 +65,7 @@ def render(
     highest: Mapping[PolicyName, Order] | None = None,
 ) -> Rendering:
     """`highest`: numbers that were given before, besides those in documents and statuses."""
-    published = snapshot.documents()
+    published = snapshot.published
     candidates = find_candidates(snapshot, published)
     kept = compile_keeping(candidates.policies, candidates.tenants, candidates.good)
     numbers = _numbers(snapshot, published, highest or {})

@@ -92,6 +92,8 @@ class Snapshot:
     config_maps: Mapping[str, PublishedObject] = field(default_factory=dict)
     """By namespace. A namespace without one is not in it."""
     digest_secrets: Mapping[str, PublishedObject] = field(default_factory=dict)
+    published: Mapping[PolicyName, PolicyDocument] = field(default_factory=dict)
+    """Documents of the ConfigMaps that can be read. What cannot be is as good as not there."""
 
     def versions(self) -> object:
         """Equal for two snapshots of which everything follows alike."""
@@ -104,19 +106,6 @@ class Snapshot:
             {name: each.resource_version for name, each in self.digest_secrets.items()},
         )
 
-    def documents(self) -> dict[PolicyName, PolicyDocument]:
-        """What is published and can be read. What cannot be is as good as not there."""
-        found: dict[PolicyName, PolicyDocument] = {}
-        for namespace, config_map in self.config_maps.items():
-            for data in _documents_in(config_map):
-                try:
-                    document = parse_document(data)
-                except DocumentError:
-                    continue
-                if document.policy.namespace == namespace:
-                    found[document.policy] = document
-        return found
-
     def digests(self, namespace: str) -> dict[str, tuple[str, ...]]:
         """Published digests by tenant."""
         secret = self.digest_secrets.get(namespace)
@@ -128,6 +117,19 @@ class Snapshot:
         except ValueError:
             pass
         return {}
+
+
+def read_documents(namespace: str, config_map: PublishedObject) -> dict[PolicyName, PolicyDocument]:
+    """Those of its own namespace that can be read."""
+    found: dict[PolicyName, PolicyDocument] = {}
+    for data in _documents_in(config_map):
+        try:
+            document = parse_document(data)
+        except DocumentError:
+            continue
+        if document.policy.namespace == namespace:
+            found[document.policy] = document
+    return found
 
 
 def _documents_in(config_map: PublishedObject) -> Iterator[bytes]:

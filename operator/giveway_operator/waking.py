@@ -31,6 +31,11 @@ class Novelties:
         self._wake = wake
         self._marks: dict[str, Hashable] = {}
 
+    @property
+    def remembered(self) -> int:
+        """How many objects it has a mark of."""
+        return len(self._marks)
+
     def see(self, kind: str, event: str | None, body: Mapping[str, Any]) -> None:
         """`event`: ADDED, MODIFIED or DELETED; None: it was there when the watch began."""
         uid = str(body.get("metadata", {}).get("uid", ""))

@@ -36,6 +36,19 @@ async def test_applied_policy_and_tenant_are_published_and_an_edit_follows(place
         )
 
 
+async def test_edit_is_published_long_before_the_next_resync(place: Place) -> None:
+    """A watch tells of it: the timer alone would take ten minutes."""
+    async with place.operator(resync_s=600):
+        for mode in ("Observe", "Enforce"):
+            before = place.document()
+            place.apply_policy(mode=mode)
+            await place.published(above=before.order if before else (0, 0))
+        place.kubectl("delete", "slopolicy", "chat")
+        await until(
+            lambda: place.get("configmap", "giveway-policy") is None, what="it is cleaned up"
+        )
+
+
 async def test_where_nothing_changed_nothing_is_written(place: Place) -> None:
     place.apply_policy()
     place.apply_tenant()
