@@ -35,8 +35,8 @@ from giveway_operator.sharing import weights_mean_something
 from giveway_operator.statuses import ClassStatus, PodsStatus
 from giveway_operator.weighing import Decision, WeighingState, resume, step
 
-_PLACES = 6
-"""Digits after the point of a published weight."""
+_DIGITS = 9
+"""Of a published weight. Not places after the point: a small weight must never become 0."""
 
 
 class Asking(Observer, Protocol):
@@ -238,6 +238,6 @@ def _wanted(spec: SLOPolicySpec, state: WeighingState) -> dict[str, float]:
 
 def _rounded(spec: SLOPolicySpec, state: WeighingState) -> dict[str, float]:
     """{} where they are the policy's own."""
-    weights = {name: round(weight, _PLACES) for name, weight in state.weights.items()}
+    weights = {name: float(f"{weight:.{_DIGITS}g}") for name, weight in state.weights.items()}
     own = {each.name: float(each.weight) for each in spec.classes}
     return {} if weights == own else weights

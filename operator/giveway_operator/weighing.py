@@ -47,6 +47,8 @@ BACKING_OFF = 4
 """A step back that failed is tried again after this many times the wait. With 2, a constant load
 just above what the base gives made weights turn round four times in half an hour; with 4, twice."""
 MOST_FAILURES = 2
+_LEAST_RATIO = 1e-15
+"""Of a published weight to its base: less, or as many times more, is nothing that was decided."""
 _SLACK = 1e-9
 """What floats may add to a comparison of decimals, as in 0.99 - 0.94 > 0.05."""
 
@@ -315,9 +317,10 @@ def _fitted(
     """The published weights as far as they are possible ones under this policy."""
     limit = 1.0 + float(Decimal(spec.adjustment.amplification))
     ratios = {
-        name: published[name] / base
+        name: ratio
         for name, base in bases.items()
-        if base > 0.0 and 0.0 < published.get(name, 0.0) < float("inf")
+        if base > 0.0
+        and _LEAST_RATIO < (ratio := published.get(name, 0.0) / base) < 1.0 / _LEAST_RATIO
     }
     lowest = min(ratios.values(), default=1.0)
     factors = {name: min(limit, ratios.get(name, lowest) / lowest) for name in bases}

@@ -243,3 +243,18 @@ async def test_where_weights_mean_nothing_they_are_not_moved_and_the_reason_is_t
     frozen = condition(edited, ConditionType.FROZEN)
     assert (frozen.status, frozen.reason) == ("True", "WeightsUnused")
     assert condition(edited, ConditionType.SLO_MET).status == "False"
+
+
+async def test_a_small_weight_is_never_published_as_0() -> None:
+    """With 0 a class would be served only when no other contends."""
+    cluster = Cluster(
+        spec(1, 1_000_000, targets=("99", "99"), amplification="9999999", step_percent="100")
+    )
+    cluster.publish({})
+    cluster.observations = (measured("c0", 1.0), measured("c1", 0.0))
+    for _ in range(3):
+        considered = await cluster.turn()
+    assert 0.0 < considered.weights["c0"] < 1e-6
+    cluster.loop = SLOLoop(cluster)
+    resumed = cluster.loop.weights(POLICY, cluster.spec, cluster.published)
+    assert resumed["c0"] == pytest.approx(considered.weights["c0"], rel=1e-6)

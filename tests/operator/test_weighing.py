@@ -10,7 +10,7 @@ from giveway_operator.statuses import ObservationState
 from giveway_operator.weighing import DecisionReason, WeighingState, resume, step
 from giveway_policy.enumerations import OnTelemetryLoss
 from giveway_policy.resources import SLOPolicySpec
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.operator.plants import Plant, measured, reversals, spec, unmeasured
@@ -319,6 +319,7 @@ def lives(draw: st.DrawFn) -> tuple[SLOPolicySpec, list[list[Observation]]]:
     return policy, rounds
 
 
+@example(life=(spec(2, targets=(None,)), [[]]), junk={"c0": 5e-324})
 @given(life=lives(), junk=st.dictionaries(st.sampled_from(("c0", "c1", "x")), st.floats()))
 def test_weights_are_always_finite_within_bounds_and_their_sum_is_kept(
     life: tuple[SLOPolicySpec, list[list[Observation]]], junk: dict[str, float]
