@@ -4,11 +4,16 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 import pytest
+from giveway_admission.client_connections import ClientConnection
 from giveway_admission.unsent import ReadingPace, unsent_bytes
 
+from tests.admission.data_plane import LOCAL, running
+from tests.support.scripted_engine import ScriptedEngine, chatting
 from tests.support.waiting import until
 
 MIB = 2**20
@@ -119,9 +124,46 @@ def test_where_the_system_tells_nothing_our_buffer_counts() -> None:
     assert unsent_bytes(_Held(closed)) == 7
 
 
+async def test_the_last_of_an_answer_goes_out_as_slowly_as_it_is_read(tmp_path: Path) -> None:
+    """After the close, too: who takes what is left is let, and who stands still is cut."""
+    hasty = replace(LOCAL, write_timeout_s=0.02, minimum_read_bytes_per_s=0)
+    async with (
+        ScriptedEngine(chatting()) as engine,
+        running(engine.url, tmp_path, settings=hasty) as server,
+    ):
+        reading, standing = _Held(None, held_bytes=MIB, takes_bytes=1), _Held(None, held_bytes=7)
+        for transport in (reading, standing):
+            connection = ClientConnection(server.proxy)
+            connection.connection_made(transport)
+            connection.close_idle()
+        await until(lambda: standing.aborted, what="who stands still is cut")
+        await until(lambda: reading.looks >= 5, what="it was looked at again and again")
+        assert not reading.aborted
+        server.proxy.connections.clear()
+
+
 class _Held(asyncio.Transport):
-    def __init__(self, peer: socket.socket | None) -> None:
+    """Holds bytes that nobody or somebody takes: so many from look to look."""
+
+    def __init__(
+        self, peer: socket.socket | None, *, held_bytes: int = 7, takes_bytes: int = 0
+    ) -> None:
         super().__init__({"socket": peer})
+        self._held_bytes = held_bytes
+        self._takes_bytes = takes_bytes
+        self.looks = 0
+        self.aborted = False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
 
     def get_write_buffer_size(self) -> int:
-        return 7
+        self.looks += 1
+        self._held_bytes -= self._takes_bytes
+        return self._held_bytes
+
+    def close(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        self.aborted = True

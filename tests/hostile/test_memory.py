@@ -69,6 +69,24 @@ async def test_what_waits_takes_little(
         assert grown < most_mib * MIB, f"{grown / MIB:.1f} MiB"
 
 
+async def test_names_that_clients_make_up_are_not_remembered(start_proxy: ProxyStarter) -> None:
+    """20,000 header names, each seen once, after as many that had come before: nothing is added."""
+
+    async def make_up(proxy_url: str, turn: int, connection: int) -> None:
+        async with await RawClient.open(proxy_url) as client:
+            for sent in range(50):
+                headers = {f"X-{turn}-{connection}-{sent}-{number}": "1" for number in range(100)}
+                assert (await client.post(CHAT, chat_body(), headers=headers)).status == 200
+
+    async with ScriptedEngine(chatting()) as engine:
+        proxy = await start_proxy(engine.url)
+        held_bytes = []
+        for turn in range(2):
+            await asyncio.gather(*(make_up(proxy.url, turn, each) for each in range(4)))
+            held_bytes.append(proxy.rss_bytes)
+        assert held_bytes[1] - held_bytes[0] < MIB  # 20,000 strings and their places take 2
+
+
 async def test_bodies_that_never_end_are_bounded_together(start_proxy: ProxyStarter) -> None:
     """800 clients with 200 KiB each of a body that goes on: 16 MiB of room, a quarter more in the
     hands of those that wait, and small requests are served as if nobody else were there."""
