@@ -20,20 +20,35 @@ GATE_PATIENCE_S = 1.0
 """How long a class with a claim (the batch floor, a boost) is held by a gate that never opens. A
 gate opens many times a second while the first class is within its means. One batch prompt a second
 keeps the floor for prompts of ordinary length where it is not."""
+AT_RISK_RATIO = 0.25
+"""The first class is at risk when the prompts that the engine has take more than this part of its
+first-token target: one long prompt more may then be what it misses by."""
+GATE_PATIENCE_AT_RISK_S = 10.0
+"""How long a claim is held while the first class is at risk. The floor remembers what it owes (its
+half-life is 30 s) and pays when the crowd is gone. Simulated at 2 x, four runs in which the first
+class alone asks for nearly all, by the traces' own clock: 0.6 % of it misses instead of 1.3 %, and
+batch still has its 5 % of the tokens. Patience of 30 s is no better, 2 s is as bad as 1 s."""
 
 
 class Eligibility:
     """Finds the heads, and puts aside the flows that their tenants' limits keep."""
 
-    __slots__ = ("_gate", "_room", "_seats", "wake_s")
+    __slots__ = ("_gate", "_risky_backlog_s", "_room", "_seats", "wake_s")
 
     def __init__(self, room: WaitingRoom, seats: Seats, gate: PromptGate) -> None:
         self._room = room
         self._seats = seats
         self._gate = gate
+        self._risky_backlog_s = math.inf
+        """With more to prefill than this the first class is at risk. Infinite: it never is."""
         self.wake_s = math.inf
         """When a class that was found kept by its own bucket, or by the gate in spite of a claim,
         may go. The owner makes it infinite when a new look begins."""
+
+    def configure(self, classes: Sequence[ServiceClass]) -> None:
+        """Follow new settings of the first class."""
+        target_s = classes[0].settings.first_token_target_s
+        self._risky_backlog_s = math.inf if target_s is None else AT_RISK_RATIO * target_s
 
     def heads(self, classes: Sequence[ServiceClass], picker: Picker, now_s: float) -> list[Entry]:
         """The next entry of each class that may go now, the highest class first."""
@@ -131,10 +146,16 @@ class Eligibility:
         return min(can_pay_s, late_s)
 
     def _passes_gate(self, service_class: ServiceClass, now_s: float) -> bool:
-        """A class with a claim passes a gate that stays closed, one un-prefilled prompt a time."""
+        """A class with a claim passes a gate that stays closed, one un-prefilled prompt a time.
+
+        The first class is less at risk only after a call or when the gate lets go of a prompt, so
+        a claim that could go by then is not slept over.
+        """
         if service_class.unprefilled:
             return False
-        due_s = self._gate.closed_since_s + GATE_PATIENCE_S
+        gate = self._gate
+        is_risky = gate.backlog_s > self._risky_backlog_s
+        due_s = gate.closed_since_s + (GATE_PATIENCE_AT_RISK_S if is_risky else GATE_PATIENCE_S)
         if now_s >= due_s:
             return True
         self.wake_s = min(self.wake_s, due_s)

@@ -474,6 +474,7 @@ class Scheduler:
     def _follow_algorithm(self) -> None:
         self._picker.configure(self._settings, self._classes)
         self._dispatcher.configure(self._settings, self._picker)
+        self._eligibility.configure(self._classes)
         self._follow_pressure()
         for service_class in self._classes:
             service_class.queue.reorder(

@@ -3,10 +3,11 @@
 Every `check_s` the oldest waiting entry of each class is looked at. A class whose oldest has waited
 longer than the threshold is boosted for `boost_s`: the lowest first, one at a time. What counts is
 the wait of the oldest waiting entry, not the time since the class was last served, which would call
-the first request after a quiet hour starved (mend 5). A class that has had the share which the
-algorithm holds for it (SLOAware's floor) and was served within the threshold is not starved,
-however long its queue is: boosts on top of the floor would take from on-time requests (simulated at
-1.2 x load: 4 points of the middle class's attainment) and give batch nothing it is owed.
+the first request after a quiet hour starved (mend 5). A class that the algorithm holds a share for
+(SLOAware's floor) and that was served within the threshold is not starved, however long its queue
+is: boosts on top of the floor would take from on-time requests (simulated at 1.2 x load: 4 points
+of the middle class's attainment) and give batch nothing it is owed. Nor is it when a check finds it
+short of its share: a share swings round its floor, and the floor itself pays what is lacking.
 
 A boost is a guarantee and not a flood: while it lasts, at most `promotions_per_s` requests overtake
 the algorithm's own order, and whatever goes is charged to the boosted class. A class that is still
@@ -68,7 +69,7 @@ class StarvationMonitor:
         """Begin and end boosts.
 
         `can_go`: nothing but its turn keeps the class's next entry. `keeps_share`: the algorithm
-        holds a share for the class, and the class has had it.
+        holds a share for the class.
         """
         settings = self._settings
         if settings is None:

@@ -159,6 +159,31 @@ def test_floor_is_held_against_a_gate_that_never_opens() -> None:
     assert dispatched(driver.first_token(1)) == [2]
 
 
+def test_floor_holds_back_for_ten_seconds_while_the_first_class_is_at_risk() -> None:
+    """50,000 prompt tokens are 1.2 s of work, four times the first class's whole target."""
+    driver = slo_aware(concurrency=seats(100, prompt_gate_tokens=1000))
+    driver.offer(request(0, 0, prompt_tokens=50_000), request(1, 2), request(2, 2))
+    assert dispatched(driver.until(9.99)) == []
+    assert dispatched(driver.until(10.0)) == [1]
+
+
+def test_floor_is_paid_as_soon_as_the_risk_is_over_though_the_gate_stays_closed() -> None:
+    """At risk is a quarter of 0.3 s, 3,191 tokens at 23.5 us each: 5,000 are, 2,000 are not."""
+    driver = slo_aware(concurrency=seats(100, prompt_gate_tokens=1000))
+    driver.offer(request(0, 0, prompt_tokens=3000), request(1, 0, prompt_tokens=2000))
+    driver.offer(request(2, 2))
+    assert dispatched(driver.until(5.0)) == []
+    assert dispatched(driver.first_token(0)) == [2]
+
+
+def test_floor_does_not_hold_back_for_a_first_class_without_a_target() -> None:
+    """Nothing is at risk: one second, whatever the engine has to prefill."""
+    classes = (replace(REALTIME, first_token_target_s=None), STANDARD, BATCH)
+    driver = slo_aware(classes=classes, concurrency=seats(100, prompt_gate_tokens=1000))
+    driver.offer(request(0, 0, prompt_tokens=50_000), request(1, 2))
+    assert dispatched(driver.until(1.0)) == [1]
+
+
 def test_floor_passes_neither_seats_nor_reserve() -> None:
     """All seats but the reserve are the lower classes' most, owed or not."""
     driver = slo_aware(concurrency=seats(4, reserved_seats=3))

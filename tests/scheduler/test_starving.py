@@ -173,3 +173,26 @@ def test_batch_that_has_its_floor_is_not_boosted_for_a_long_queue(
     share = sum(rank == 2 for _, rank in order[:600]) / 600
     assert share == pytest.approx(floor_ratio, abs=0.005)
     assert driver.statistics().classes[2].boosts == boosts
+
+
+def test_batch_that_is_short_of_its_floor_for_a_moment_is_not_boosted() -> None:
+    """H10: a share swings round its floor, and the floor itself is what pays what it lacks. Served
+    at 50 s, short again by a large request of the first class when the check comes at 70 s."""
+    driver = strict(batch_token_floor_ratio=0.05)
+    driver.offer(request(0, 0), request(1, 2), request(2, 2))
+    driver.until(50.0)
+    assert dispatched(driver.finish(0)) == [1]
+    driver.offer(request(3, 0, prompt_tokens=100_000))
+    driver.until(55.0)
+    assert dispatched(driver.finish(1)) == [3]
+    driver.until(75.0)
+    assert driver.statistics().classes[2].boosts == 0
+    assert dispatched(driver.finish(3)) == [2]
+
+
+def test_batch_that_its_floor_has_not_served_for_the_threshold_is_boosted() -> None:
+    """H10: what holds a share and does not give it is no reason to wait for ever."""
+    driver = strict(batch_token_floor_ratio=0.05)
+    driver.offer(request(0, 0), request(1, 2))
+    driver.until(75.0)
+    assert driver.statistics().classes[2].boosts == 1

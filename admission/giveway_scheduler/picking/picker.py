@@ -60,8 +60,8 @@ class Picker:
         return False
 
     def keeps_share(self, service_class: ServiceClass) -> bool:  # noqa: ARG002
-        """Does the algorithm hold a share for the class, and has the class had it of late? Then
-        its requests wait because they are many, and not because it is starved."""
+        """Does the algorithm hold a share for the class? Then, as long as it is served at all, its
+        requests wait because they are many, and not because it is starved."""
         return False
 
     def batch_limit(self) -> int | None:

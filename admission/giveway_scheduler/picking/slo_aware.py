@@ -92,9 +92,7 @@ class SLOAware(Picker):
         return service_class.gives_way and self._batch_share.is_below(self._floor_ratio)
 
     def keeps_share(self, service_class: ServiceClass) -> bool:
-        if not service_class.gives_way or self._floor_ratio <= 0.0:
-            return False
-        return not self._batch_share.is_below(self._floor_ratio)
+        return service_class.gives_way and self._floor_ratio > 0.0
 
 
 def _is_between(service_class: ServiceClass) -> bool:
