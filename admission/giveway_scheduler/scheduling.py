@@ -26,22 +26,21 @@ import random
 
 from giveway_scheduler.checking import check_settings
 from giveway_scheduler.classes import ServiceClass, follow_classes
-from giveway_scheduler.decisions import Abort, Decision, DispatchReason, Evict, Expire, Reject
+from giveway_scheduler.decisions import Decision, Evict, Expire, Reject
 from giveway_scheduler.dispatching import Dispatcher
 from giveway_scheduler.eligibility import Eligibility
 from giveway_scheduler.entries import Entry
+from giveway_scheduler.filling import Filler
 from giveway_scheduler.gating import PromptGate
 from giveway_scheduler.inheriting import Inheritance
 from giveway_scheduler.making_room import make_room
 from giveway_scheduler.picking import make_picker
 from giveway_scheduler.placing import Placer
-from giveway_scheduler.preempting import Preemption
 from giveway_scheduler.reporting import class_statistics, quota, tenant_statistics
 from giveway_scheduler.requests import Request, RequestKey, TenantName, Usage
 from giveway_scheduler.reserving import Reservations
 from giveway_scheduler.retrying import LONGEST_RETRY_S, retry_after_s
 from giveway_scheduler.seats import Seats
-from giveway_scheduler.settings import Preemption as PreemptionSetting
 from giveway_scheduler.settings import Settings
 from giveway_scheduler.starving import StarvationMonitor
 from giveway_scheduler.statistics import Quota, Statistics
@@ -65,9 +64,6 @@ class Scheduler:
         self._generator = generator
         self._entries: dict[RequestKey, Entry] = {}
         self._offered = 0
-        self._engine_available = True
-        self._aborts = False
-        """A10: batch requests may be aborted for a higher class."""
         self._classes = follow_classes(settings, (), now_s=now_s)
         self._room = WaitingRoom()
         self._tenants = Tenants(settings, forget=self._forget_tenant)
@@ -77,7 +73,6 @@ class Scheduler:
         self._gate = PromptGate(settings.concurrency)
         self._starvation = StarvationMonitor(settings.anti_starvation, now_s=now_s)
         self._inheritance = Inheritance()
-        self._preemption = Preemption(now_s=now_s)
         self._eligibility = Eligibility(self._room, self._seats, self._gate)
         self._picker = make_picker(settings, now_s=now_s, generator=generator)
         self._dispatcher = Dispatcher(
@@ -87,8 +82,16 @@ class Scheduler:
             gate=self._gate,
             picker=self._picker,
         )
-        self._follow_algorithm()
-        self._follow_preemption()
+        self._filler = Filler(
+            self._room,
+            self._placer,
+            seats=self._seats,
+            gate=self._gate,
+            starvation=self._starvation,
+            eligibility=self._eligibility,
+            dispatcher=self._dispatcher,
+        )
+        self._follow_settings()
 
     def configure(self, settings: Settings, *, now_s: float) -> tuple[Decision, ...]:
         """Change the settings at once; no queued request is lost and no bucket is refilled.
@@ -113,14 +116,13 @@ class Scheduler:
             for entry in self._entries.values():
                 if self._picker.watches and (entry.is_waiting or entry.unprefilled_tokens):
                     self._picker.arrived(entry, now_s=entry.offered_s)
-        self._follow_algorithm()
-        self._follow_preemption()
+        self._follow_settings()
         relatives = self._inheritance.refresh(self._entries.values())
         self._placer.move(relatives, now_s=now_s)
         self._room.follow_times_to_live(self._entries.values())
         self._room.follow_sizes(self._entries.values(), self._classes)
         self._expire(decisions)
-        return self._fill(decisions)
+        return self._filler.fill(decisions, now_s)
 
     def offer(self, request: Request, *, now_s: float) -> tuple[Decision, ...]:
         """A request arrives."""
@@ -139,7 +141,7 @@ class Scheduler:
                 self._tenants.rest(entry.tenant)
                 hint_s = LONGEST_RETRY_S if math.isinf(wait_s) else wait_s
                 decisions.append(Reject(request=request, reason=reason, retry_after_s=hint_s))
-                return self._fill(decisions)
+                return self._filler.fill(decisions, now_s)
             self._reservations.reserve(entry, now_s)
         self._entries[request.key] = entry
         self._room.enter(entry)
@@ -147,9 +149,10 @@ class Scheduler:
             self._placer.move(relatives, now_s=now_s)
         if self._picker.watches:
             self._picker.arrived(entry, now_s=now_s)
-        answer = self._fill(decisions, entry)
+        answer = self._filler.fill(decisions, now_s, entry)
         if entry.is_waiting and self._keep_in_bounds(entry, decisions):
-            return self._fill(decisions, entry)  # who left may have kept another from going
+            # who left may have kept another from going
+            return self._filler.fill(decisions, now_s, entry)
         return answer
 
     def first_token(self, key: RequestKey, *, now_s: float) -> tuple[Decision, ...]:
@@ -159,11 +162,10 @@ class Scheduler:
             return ()
         decisions = self._pass_time(now_s)
         self._gate.leave(entry)
-        if self._aborts:
-            self._preemption.answered(entry)
+        self._filler.answered(entry)
         if self._picker.watches:
             self._picker.answered(entry, now_s=now_s)
-        return self._fill(decisions)
+        return self._filler.fill(decisions, now_s)
 
     def finish(self, key: RequestKey, *, now_s: float, usage: Usage | None) -> tuple[Decision, ...]:
         """A dispatched request ended. `usage` None: the engine did no work, all is refunded."""
@@ -181,34 +183,33 @@ class Scheduler:
         if entry is None or not entry.is_dispatched:
             return ()
         decisions = self._pass_time(now_s)
-        self._preemption.left(entry, now_s=now_s)
-        self._take_back(entry)
+        self._filler.left(entry, now_s=now_s)
+        self._filler.take_back(entry, now_s=now_s)
         self._expire(decisions)
-        return self._fill(decisions)
+        return self._filler.fill(decisions, now_s)
 
     def set_engine_available(self, available: bool, *, now_s: float) -> tuple[Decision, ...]:
         """While the engine is not available nothing is dispatched; times to live go on."""
         decisions = self._pass_time(now_s)
-        self._engine_available = available
-        return self._fill(decisions)
+        self._filler.engine_available = available
+        return self._filler.fill(decisions, now_s)
 
     def report_preemptions(self, count: int, *, now_s: float) -> tuple[Decision, ...]:
         """The engine preempted `count` requests since the last report (0: it did not)."""
         decisions = self._pass_time(now_s)
         self._seats.report_preemptions(count, now_s=now_s)
-        return self._fill(decisions)
+        return self._filler.fill(decisions, now_s)
 
     def advance(self, *, now_s: float) -> tuple[Decision, ...]:
         """Let time pass: expiries, refilled buckets, boosts, growing seats."""
-        return self._fill(self._pass_time(now_s))
+        return self._filler.fill(self._pass_time(now_s), now_s)
 
     def next_event_s(self) -> float | None:
         """When `advance` has something to do at the latest. None: only after another call."""
         if not self._room.count:
             return None
         soonest_s = min(
-            self._eligibility.wake_s,
-            self._preemption.wake_s,
+            self._filler.wake_s,
             self._gate.due_s,
             self._seats.due_s,
             self._room.next_event_s(),
@@ -229,7 +230,7 @@ class Scheduler:
             unprefilled_tokens=self._gate.tokens,
             gate_open=self._gate.is_open,
             pressure_ratio=self._picker.pressure_ratio,
-            engine_available=self._engine_available,
+            engine_available=self._filler.engine_available,
             classes=class_statistics(
                 self._classes, self._seats, boosted=self._starvation.boosted, now_s=now_s
             ),
@@ -332,83 +333,6 @@ class Scheduler:
         self._room.watch(newcomer)
         return True
 
-    # Going
-
-    def _fill(
-        self, decisions: list[Decision], newcomer: Entry | None = None
-    ) -> tuple[Decision, ...]:
-        """Dispatch as long as a request may go. Every call ends with it."""
-        eligibility, preemption = self._eligibility, self._preemption
-        while self._room.count:
-            eligibility.wake_s = preemption.wake_s = math.inf
-            if not self._engine_available or not (
-                (self._starvation.boosted is not None and self._promote(decisions))
-                or self._pick(decisions, newcomer)
-                or (self._aborts and self._preempt(decisions))
-            ):
-                break
-        return tuple(decisions)
-
-    def _promote(self, decisions: list[Decision]) -> bool:
-        """Let a request of the boosted class overtake, if one is due."""
-        boosted, now_s = self._starvation.boosted, self._now_s
-        if boosted is None or not self._starvation.may_promote(now_s):
-            return False
-        entry = self._eligibility.promotable(boosted, now_s)
-        if entry is None:
-            return False
-        self._starvation.promote(now_s)
-        self._send(entry, DispatchReason.BOOSTED, decisions)
-        return True
-
-    def _pick(self, decisions: list[Decision], newcomer: Entry | None) -> bool:
-        """Let the request go that the algorithm chooses, if one may."""
-        if self._seats.running >= self._seats.limit:
-            return False
-        now_s = self._now_s
-        heads = self._eligibility.heads(self._classes, self._picker, now_s)
-        if not heads:
-            return False
-        entry = self._picker.choose(heads, now_s=now_s)
-        reason = DispatchReason.IMMEDIATE if entry is newcomer else DispatchReason.QUEUED
-        self._send(entry, reason, decisions)
-        return True
-
-    def _preempt(self, decisions: list[Decision]) -> bool:
-        """Stop a batch request for one of a higher class, if that is worth it."""
-        now_s = self._now_s
-        for service_class in self._classes:
-            if service_class.is_batch or not service_class.queue.entries.count:
-                continue
-            head = self._eligibility.head(service_class, now_s)
-            if head is None:
-                continue
-            victim = self._preemption.victim_for(
-                service_class, self._seats, self._gate, now_s=now_s
-            )
-            if victim is None or self._picker.is_owed(victim.entry.service_class):
-                continue
-            victim.entry.aborts += 1
-            self._preemption.answered(victim.entry)
-            self._take_back(victim.entry)
-            decisions.append(
-                Abort(
-                    request=victim.entry.request,
-                    for_rank=service_class.rank,
-                    prompt_tokens_lost=victim.prompt_tokens_lost,
-                )
-            )
-            self._send(head, DispatchReason.QUEUED, decisions)
-            return True
-        return False
-
-    def _send(self, entry: Entry, reason: DispatchReason, decisions: list[Decision]) -> None:
-        if entry.lifted_by is not None and reason is not DispatchReason.BOOSTED:
-            reason = DispatchReason.LIFTED
-        decisions.append(self._dispatcher.send(entry, reason, now_s=self._now_s))
-        if self._aborts:
-            self._preemption.dispatched(entry)
-
     # Leaving
 
     def _end(
@@ -419,21 +343,12 @@ class Scheduler:
             return ()
         decisions = self._pass_time(now_s)
         if entry.is_dispatched:
-            if self._aborts:
-                self._preemption.left(entry, now_s=now_s)
+            self._filler.left(entry, now_s=now_s)
             self._dispatcher.end(entry, usage, is_finished=is_finished, now_s=now_s)
             self._forget(entry, is_finished=is_finished)
         elif entry.is_waiting:
             self._remove(entry)
-        return self._fill(decisions)
-
-    def _take_back(self, entry: Entry) -> None:
-        """A dispatched entry waits again, at its old place or that which it has by now."""
-        self._dispatcher.take_back(entry, now_s=self._now_s)
-        entry.tenant.release_held()
-        self._room.enter(entry)
-        self._placer.move((entry,), now_s=self._now_s)
-        self._room.watch(entry)
+        return self._filler.fill(decisions, now_s)
 
     def _remove(self, entry: Entry) -> None:
         """A waiting entry ends: as far as limits go, it never came."""
@@ -464,17 +379,13 @@ class Scheduler:
             limit = self._settings.concurrency.batch_maximum
         self._seats.batch_limit = limit
 
-    def _follow_preemption(self) -> None:
-        """Begin anew to watch for victims: those dispatched before are none."""
-        aborts = self._settings.preemption is PreemptionSetting.ABORT_BEFORE_FIRST_TOKEN
-        if not aborts or not self._aborts:
-            self._preemption = Preemption(now_s=self._now_s)
-        self._aborts = aborts
-
-    def _follow_algorithm(self) -> None:
+    def _follow_settings(self) -> None:
         self._picker.configure(self._settings, self._classes)
         self._dispatcher.configure(self._settings, self._picker)
         self._eligibility.configure(self._classes)
+        self._filler.configure(
+            self._settings, self._classes, picker=self._picker, now_s=self._now_s
+        )
         self._follow_pressure()
         for service_class in self._classes:
             service_class.queue.reorder(

@@ -182,7 +182,7 @@ def check_nothing_left(model: Model, scheduler: Scheduler, *, peak: int) -> None
     assert not scheduler._entries
     assert not scheduler._inheritance._named
     assert not scheduler._inheritance._waiters
-    assert not scheduler._preemption._unanswered
+    assert not scheduler._filler._preemption._unanswered
     most = 2 * peak + SLACK + 1
     assert len(scheduler._room._deadlines) <= most
     assert len(scheduler._room._alarms) <= most
