@@ -258,3 +258,19 @@ async def test_a_small_weight_is_never_published_as_0() -> None:
     cluster.loop = SLOLoop(cluster)
     resumed = cluster.loop.weights(POLICY, cluster.spec, cluster.published)
     assert resumed["c0"] == pytest.approx(considered.weights["c0"], rel=1e-6)
+
+
+async def test_an_objective_that_is_not_measured_keeps_the_others_from_being_all() -> None:
+    """One met and one unknown is not "all are met"; one missed and one unknown is a miss."""
+    cluster = Cluster(spec())
+    cluster.publish({})
+    lost = unmeasured("c1", ObservationState.QUERY_FAILED)
+    cluster.observations = (measured("c0", 0.999), lost)
+    slo = condition(await cluster.turn(), ConditionType.SLO_MET)
+    assert (slo.status, slo.reason) == ("Unknown", "QueryFailed")
+    cluster.observations = (measured("c0", 0.5), lost)
+    slo = condition(await cluster.turn(), ConditionType.SLO_MET)
+    assert (slo.status, slo.reason) == ("False", "ObjectiveMissed")
+    idle = unmeasured("c1", ObservationState.NO_TRAFFIC)
+    cluster.observations = (measured("c0", 0.999), idle)
+    assert condition(await cluster.turn(), ConditionType.SLO_MET).status == "True"
