@@ -92,7 +92,7 @@ class Looking:
             pods=tuple(read_pod(each) for each in pods),
             config_maps=config_maps,
             digest_secrets=digests,
-            published=self._published(config_maps),
+            published=await asyncio.to_thread(self._published, config_maps),
         )
 
     def forget_secrets(self) -> None:

@@ -4,8 +4,10 @@ Look, render, publish, report: level-triggered, so that it does not matter why i
 missed, or how often. Where all is as it should be, it writes nothing.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from giveway_policy.documents import PolicyDocument, PolicyName
 from giveway_policy.faults import Fault
@@ -18,6 +20,9 @@ from giveway_operator.reporting import LoopEvent
 from giveway_operator.reports import PolicyReport
 from giveway_operator.snapshots import Snapshot
 from giveway_operator.status_rendering import loop_notice, report
+
+_NEVER: Final = object()
+"""Equal to no inputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +59,8 @@ class Passes:
         """False for an operator of some namespaces: others may know a tenant that it does not."""
         self._highest: dict[PolicyName, Order] = {}
         self._last: PassResult | None = None
-        self._settled: object = None
-        """What the last pass followed from, if it found all as it should be; else None."""
+        self._settled: object = _NEVER
+        """What the last pass followed from, if it found all as it should be; else _NEVER."""
 
     async def run(
         self,
@@ -68,24 +73,22 @@ class Passes:
     ) -> PassResult:
         """Raises `KubeError` if the API server does not answer, `NotLeadingError` from `guard`."""
         snapshot = await self._looking.look()
-        if self._last is not None and not any(events.values()):
-            inputs = self._inputs(snapshot, self._last.documents, weights, reports)
-            if inputs == self._settled:
-                return replace(self._last, snapshot=snapshot, writes=0)
+        last = self._last
+        inputs = None if last is None else self._inputs(snapshot, last, weights, reports)
+        if last is not None and inputs == self._settled and not any(events.values()):
+            return replace(last, snapshot=snapshot, writes=0)
         result = await self._run(
             snapshot, epoch=epoch, guard=guard, weights=weights, reports=reports, events=events
         )
-        self._last = result
+        # What is decided while it ran is not in `inputs`, and so makes the next one look closely.
         is_settled = not (result.writes or result.failures or result.conflicts)
-        self._settled = (
-            self._inputs(snapshot, result.documents, weights, reports) if is_settled else None
-        )
+        self._last, self._settled = result, inputs if is_settled else _NEVER
         return result
 
     def _inputs(
         self,
         snapshot: Snapshot,
-        documents: Mapping[PolicyName, PolicyDocument],
+        last: PassResult,
         weights: Deciding,
         reports: Mapping[PolicyName, PolicyReport],
     ) -> object:
@@ -93,8 +96,8 @@ class Passes:
         this one, and a large cluster need not be rendered to know it."""
         return (
             snapshot.versions(),
-            {name: dict(weights(name, each.spec, each)) for name, each in documents.items()},
-            {name: reports.get(name) for name in documents},
+            {name: dict(weights(name, each.spec, each)) for name, each in last.documents.items()},
+            {name: reports.get(name) for name in last.documents},
         )
 
     async def _run(
@@ -108,12 +111,16 @@ class Passes:
         events: Mapping[PolicyName, tuple[LoopEvent, ...]],
     ) -> PassResult:
         self._remember(snapshot.published)
-        rendering = render(snapshot, epoch=epoch, weights=weights, highest=self._highest)
+        # In a thread: with ten thousand tenants it takes longer than a Lease may wait.
+        rendering = await asyncio.to_thread(
+            render, snapshot, epoch=epoch, weights=weights, highest=dict(self._highest)
+        )
         published = await publish(self._kube, snapshot, rendering, guard=guard)
         rendering = _without_failed(rendering, snapshot, {*published.failed, *published.conflicted})
         self._remember(rendering.documents)
         now = self._now()
-        reporting = report(
+        reporting = await asyncio.to_thread(
+            report,
             self._to_report(snapshot, published.conflicted),
             rendering,
             reports=reports,
