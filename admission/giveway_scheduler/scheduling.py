@@ -24,6 +24,7 @@ call's own change, then dispatches for as long as a request may go.
 import math
 import random
 
+from giveway_scheduler.buckets import GRAIN_S
 from giveway_scheduler.checking import check_settings
 from giveway_scheduler.classes import ServiceClass, follow_classes
 from giveway_scheduler.decisions import Decision, Evict, Expire, Reject
@@ -259,7 +260,7 @@ class Scheduler:
         if self._picker.due_s <= now_s and self._picker.advance(now_s=now_s):
             self._follow_pressure()
         if self._room.count:
-            if self._room.due_s <= now_s:
+            if self._room.due_s <= now_s + GRAIN_S:
                 self._expire(decisions)
                 self._room.ring(now_s)
             if self._starvation.due_s <= now_s:

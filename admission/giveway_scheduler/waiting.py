@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
 from giveway_scheduler.arrivals import SLACK
+from giveway_scheduler.buckets import GRAIN_S
 from giveway_scheduler.classes import ServiceClass
 from giveway_scheduler.entries import Entry
 from giveway_scheduler.queues import ClassQueue, Flow
@@ -108,9 +109,9 @@ class WaitingRoom:
             self.due_s = at_s
 
     def ring(self, now_s: float) -> None:
-        """Let the flows whose buckets have enough by now take part again."""
+        """Let the flows whose buckets have enough by now, or in a grain, take part again."""
         alarms = self._alarms
-        while alarms and alarms[0][0] <= now_s:
+        while alarms and alarms[0][0] <= now_s + GRAIN_S:
             item = heappop(alarms)
             if _is_held_until(item):
                 item[2].release(item[3])

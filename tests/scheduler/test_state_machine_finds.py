@@ -258,3 +258,22 @@ def test_paid_request_that_comes_into_a_held_flow_goes() -> None:
     assert driver.running == [0]
     lifting = request(3, 0, waits_for="result", workflow="w", tenant=tenant("closed"))
     assert dispatched(driver.offer(lifting)) == [1]
+
+
+@pytest.mark.parametrize("is_of_tenant", [True, False])
+def test_call_that_comes_a_rounding_early_lets_go_who_waits_for_a_bucket(
+    is_of_tenant: bool,
+) -> None:
+    """H3: a wait below a grain is none, for a tenant's bucket as for a class's. The moment at which
+    a bucket has enough is a sum of floats, and may be found as one that is 1e-15 s later."""
+    one_per_s = Limits(requests_per_s=1.0, request_burst=1.0)
+    waiter = tenant("slow")
+    settings = (
+        replace(PLAIN, tenants={waiter: TenantSettings(limits=one_per_s)})
+        if is_of_tenant
+        else replace(PLAIN, classes=(REALTIME, STANDARD, replace(BATCH, limits=one_per_s)))
+    )
+    driver = Driver(replace(settings, concurrency=seats(10)))
+    driver.offer(request(1, 2, tenant=waiter), request(2, 2, tenant=waiter))
+    assert dispatched(driver.at(1.0 - 1e-5)) == []
+    assert dispatched(driver.at(1.0 - 1e-9)) == [2]
