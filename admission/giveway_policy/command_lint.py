@@ -40,10 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    missing = [path for path in arguments.files if not path.exists()]
-    for path in missing:
-        sys.stderr.write(f"giveway lint: there is no file or folder {path}\n")
-    if missing:
+    if not all_there(arguments.files, command="lint"):
         return 2
     loading = load_paths(arguments.files)
     faults, notes = lint(loading)
@@ -53,6 +50,14 @@ def run(arguments: argparse.Namespace) -> int:
     places = ", ".join(str(path) for path in arguments.files)
     sys.stderr.write(_summary(loading, faults, places=places))
     return 1 if faults or not (loading.policies or loading.tenants) else 0
+
+
+def all_there(paths: list[Path], *, command: str) -> bool:
+    """Whether each file and folder is there; each that is not is told."""
+    missing = [path for path in paths if not path.exists()]
+    for path in missing:
+        sys.stderr.write(f"giveway {command}: there is no file or folder {path}\n")
+    return not missing
 
 
 def load_paths(paths: list[Path]) -> "Loading":

@@ -9,6 +9,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from giveway_policy.command_lint import all_there
+
 DESCRIPTION = """\
 Print the ConfigMaps that `giveway operate` would publish for SLOPolicy and TenantPriority resources
 in files. With --diff: print what would change in a cluster, and nothing if nothing would."""
@@ -47,10 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    missing = [path for path in arguments.files if not path.exists()]
-    for path in missing:
-        sys.stderr.write(f"giveway render: there is no file or folder {path}\n")
-    if missing:
+    if not all_there(arguments.files, command="render"):
         return 2
     try:
         from giveway_operator.file_rendering import render_files

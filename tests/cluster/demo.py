@@ -16,7 +16,7 @@ from typing import Any
 from tests.cluster.shared_policies import policy_resource
 from tests.support.control_plane import ROOT, ControlPlane, missing_binaries
 from tests.support.loads import Load
-from tests.support.stages import Stage
+from tests.support.stages import Stage, open_stage
 
 FOLDER = ROOT / ".demo"
 NAMESPACE = "demo"
@@ -83,7 +83,7 @@ async def play(control_plane: ControlPlane, *, seconds: float) -> None:
     control_plane.kubectl("create", "namespace", NAMESPACE)
     control_plane.kubectl(*("wait", "--for=create", "--timeout=30s", "sa/default", "-n", NAMESPACE))
     say("starting Prometheus, two engines, two proxies and the operator")
-    async with Stage(control_plane, NAMESPACE, FOLDER) as stage:
+    async with open_stage(control_plane, NAMESPACE, FOLDER) as stage:
         control_plane.apply(policy_resource(NAMESPACE), TENANT)
         kubeconfig = FOLDER.relative_to(ROOT) / "kubeconfig"
         say(INTRODUCTION.format(kubeconfig=kubeconfig, head=HEAD))

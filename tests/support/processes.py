@@ -25,7 +25,6 @@ for it. One that fails ends the wait at once."""
 STOP_S = 30.0
 
 _SERVE_READY = re.compile(r"^data (http://\S+) admin (http://\S+)$", re.MULTILINE)
-_OPERATE_READY = re.compile(r"^admin (http://\S+)$", re.MULTILINE)
 _EMULATE_READY = re.compile(r"^listening on (http://\S+)$", re.MULTILINE)
 
 
@@ -212,26 +211,4 @@ class Emulator(GivewayProcess):
             await self.__aexit__()
             raise
         self.url = match.group(1)
-        return self
-
-
-class OperatorProcess(GivewayProcess):
-    """`giveway operate` on the API server that the kubeconfig names."""
-
-    def __init__(self, kubeconfig: Path, *options: str, logs: Path, name: str = "operate") -> None:
-        super().__init__(
-            *("operate", "--kubeconfig", str(kubeconfig), "--log-format", "text"),
-            *("--admin-host", "127.0.0.1", "--admin-port", "0", *options),
-            logs=logs,
-            name=name,
-        )
-        self.admin_url = ""
-
-    async def __aenter__(self) -> Self:
-        try:
-            match = await self.start(_OPERATE_READY)
-        except BaseException:
-            await self.__aexit__()
-            raise
-        self.admin_url = match.group(1)
         return self
