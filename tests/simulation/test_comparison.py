@@ -17,6 +17,7 @@ from giveway_simulation.comparing import (
     judge,
     mean_of,
 )
+from giveway_simulation.workloads import Pace
 
 SLO_AWARE = Algorithm.SLO_AWARE.value
 
@@ -95,3 +96,12 @@ def test_targets_and_order_hold_over_five_seeds(load: float) -> None:
     figures = {name: five_seeds(name, load) for name in NAMES}
     assert_targets(figures[SLO_AWARE], figures[FIFO], load=load)
     assert_order(figures)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_first_class_is_held_by_the_traces_own_clock_though_batch_has_its_floor() -> None:
+    """At 2 x the first class alone asks for nearly all in the crowded part of the recorded hour."""
+    runs = [judge(SLO_AWARE, 2.0, seed=seed, pace=Pace.RECORDED) for seed in SEEDS]
+    assert mean_of(runs).attained[0] >= 0.995
+    assert min(each.batch_tokens_per_s / each.tokens_per_s for each in runs) >= 0.05
