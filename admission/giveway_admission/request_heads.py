@@ -69,7 +69,8 @@ class RequestHead:
     target: bytes
     """Path and query as they were sent."""
     fields: dict[bytes, bytes]
-    """All headers by lower-case name; repeated ones are joined with a comma in order of arrival."""
+    """All headers by lower-case name but `content-length`, which differs where heads are the same
+    otherwise; repeated ones are joined with a comma in order of arrival."""
     passed: list[bytes]
     """What the engine gets unchanged: name, `: `, value, line end, and so on."""
     content_length: int | None
@@ -158,7 +159,7 @@ def read_request_head(
         passed = _without(passed, frozenset(tokens))
     if fields.keys() & _UNUSUAL:
         _check_unusual(fields, is_1_0=is_1_0)
-    length = fields.get(b"content-length")
+    length = fields.pop(b"content-length", None)
     path = target.decode("ascii")
     mark = path.find("?")
     return RequestHead(

@@ -60,6 +60,15 @@ def test_a_head_after_another_says_what_it_says_alone(length: str, other: bytes)
                 assert outcome(reader, data) == outcome(HeadReader(SETTINGS), data)
 
 
+def test_a_head_that_differs_in_its_length_alone_keeps_no_length_of_the_last_one() -> None:
+    reader = HeadReader(SETTINGS)
+    for digits in ("12", "1234"):
+        head = reader.feed(make(digits))
+        assert head is not None
+        assert head.content_length == int(digits)
+        assert head.fields.get(b"content-length") in (None, digits.encode())
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 50, 1000])
 def test_a_head_in_pieces_says_the_same_as_in_one(size: int) -> None:
     """Cut anywhere, also where the last head was the same and this one is cut inside its length."""
