@@ -103,9 +103,7 @@ class RuntimePolicy:
         name: str,
         size_bytes: int,
     ) -> Admission:
-        """Which class it has, and what it will cost. What a class may be is the same for all
-        endpoints so far.
-        """
+        """Which class it has, and what it will cost."""
         rank, unknown = standing.rank, standing.asked_class_unknown
         if facts.service_tier is not None:
             rank, unknown = self.classifier.find(
