@@ -15,6 +15,8 @@ from giveway_policy.fields import ClassName, DecimalText, Model, Percent
 from pydantic import Field, StringConstraints
 
 LONGEST_MESSAGE = 1024
+LARGEST_NUMBER = 2**53
+"""Above it JSON readers that know only doubles lose digits."""
 
 Time = Annotated[
     str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$", max_length=20)
@@ -58,13 +60,13 @@ class Condition(Model):
     reason: Reason = Field(description="Why, in one word for programs.")
     message: Message = Field(default="", description="Why, for people.")
     observed_generation: int = Field(
-        ge=0, description="Generation of the resource that this was said of."
+        ge=0, le=LARGEST_NUMBER, description="Generation of the resource that this was said of."
     )
     last_transition_time: Time = Field(description="When the status last changed.")
 
 
 class BurnRate(Model):
-    window_seconds: int = Field(ge=1, description="Over how long.")
+    window_seconds: int = Field(ge=1, le=LARGEST_NUMBER, description="Over how long.")
     rate: DecimalText = Field(
         description="How many times faster than allowed the error budget is used: with 1 it is "
         "used up exactly at its end."
@@ -74,13 +76,18 @@ class BurnRate(Model):
 class ObjectiveStatus(Model):
     indicator: Indicator = Field(description="What is measured.")
     threshold_milliseconds: int | None = Field(
-        default=None, description="Up to this is good. Absent for an error rate."
+        default=None,
+        ge=1,
+        le=LARGEST_NUMBER,
+        description="Up to this is good. Absent for an error rate.",
     )
     target_percent: Percent = Field(description="Share that has to be good.")
     attained_percent: DecimalText | None = Field(
         default=None, description="Share that was good in the policy's window."
     )
-    requests: int = Field(default=0, ge=0, description="Measurements in the window, about.")
+    requests: int = Field(
+        default=0, ge=0, le=LARGEST_NUMBER, description="Measurements in the window, about."
+    )
     state: ObservationState = Field(description="Whether it could be measured.")
     error_budget_remaining_percent: SignedDecimalText | None = Field(
         default=None,
@@ -102,16 +109,23 @@ class ClassStatus(Model):
 
 
 class Published(Model):
-    epoch: int = Field(ge=0, description="Which life of the operator wrote the document.")
-    generation: int = Field(ge=0, description="Which document of that life it is.")
+    epoch: int = Field(
+        ge=0, le=LARGEST_NUMBER, description="Which life of the operator wrote the document."
+    )
+    generation: int = Field(
+        ge=0, le=LARGEST_NUMBER, description="Which document of that life it is."
+    )
     hash: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of its content.")
 
 
 class PodsStatus(Model):
-    ready: int = Field(default=0, ge=0, description="Ready pods that the policy selects.")
+    ready: int = Field(
+        default=0, ge=0, le=LARGEST_NUMBER, description="Ready pods that the policy selects."
+    )
     acknowledged: int | None = Field(
         default=None,
         ge=0,
+        le=LARGEST_NUMBER,
         description="How many of them run the published document. Absent: it is not known.",
     )
 
@@ -124,7 +138,10 @@ class LastDecision(Model):
 
 class SLOPolicyStatus(Model):
     observed_generation: int = Field(
-        default=0, ge=0, description="Generation of the spec that all of this is about."
+        default=0,
+        ge=0,
+        le=LARGEST_NUMBER,
+        description="Generation of the spec that all of this is about.",
     )
     conditions: tuple[Condition, ...] = Field(
         default=(), max_length=16, description="What holds of the policy, one of each type."
@@ -143,7 +160,10 @@ class SLOPolicyStatus(Model):
 
 class TenantPriorityStatus(Model):
     observed_generation: int = Field(
-        default=0, ge=0, description="Generation of the spec that all of this is about."
+        default=0,
+        ge=0,
+        le=LARGEST_NUMBER,
+        description="Generation of the spec that all of this is about.",
     )
     conditions: tuple[Condition, ...] = Field(
         default=(), max_length=16, description="What holds of the tenant, one of each type."

@@ -64,7 +64,7 @@ def test_everything_is_bounded() -> None:
                 if "additionalProperties" in each and "maxProperties" not in each:
                     unbounded.append(path)
             case "integer":
-                if ".spec" in path and not {"minimum", "maximum"} <= each.keys():
+                if not {"minimum", "maximum"} <= each.keys():
                     unbounded.append(path)
             case _:
                 pass
