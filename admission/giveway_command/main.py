@@ -44,6 +44,10 @@ SUBCOMMANDS = {
         help="print what the operator would publish for policy files",
         module="giveway_operator.command_render",
     ),
+    "status": Subcommand(
+        help="how the policies of a cluster stand",
+        module="giveway_operator.command_status",
+    ),
     "emulate": Subcommand(
         help="an engine that speaks vLLM's HTTP and needs no GPU",
         module="giveway_simulation.command_emulate",

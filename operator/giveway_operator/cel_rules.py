@@ -2,8 +2,10 @@
 
 Rules of one object in CEL, by the path of the field that they are about; `[]` is each item of a
 list. They say what `giveway_policy.checks` and `giveway_policy.tenant_checks` say of one object, so
-that `kubectl apply` tells an author at once what the operator would only report. A field without a
-default in the schema may be absent: a rule that reads it asks `has` first.
+that `kubectl apply` tells an author at once what the operator would only report. Left to the checks
+is what stands twice in a list (sources, objectives, trusted headers, ageing classes), and a
+fallbackDefaultClass above fallbackClass: comparing all pairs costs more than a rule may. A field
+without a default in the schema may be absent: a rule that reads it asks `has` first.
 """
 
 from collections.abc import Mapping

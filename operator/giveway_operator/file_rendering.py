@@ -4,7 +4,6 @@ The operator's own rendering, of files instead of a cluster. API keys are in Sec
 not hold; since no digest of one is in a ConfigMap, what is rendered is the same all the same.
 """
 
-import asyncio
 import base64
 import difflib
 import gzip
@@ -19,7 +18,8 @@ from giveway_policy.credentials import digest_key
 from giveway_policy.faults import Fault, Note
 from giveway_policy.reading import read_path
 
-from giveway_operator.kube_client import CONFIG_MAPS, ApiServer, NotFoundError, load_configuration
+from giveway_operator.asking_once import ask_once
+from giveway_operator.kube_client import CONFIG_MAPS, ApiServer, NotFoundError
 from giveway_operator.packing import Contents
 from giveway_operator.rendering import render
 from giveway_operator.snapshots import (
@@ -28,6 +28,7 @@ from giveway_operator.snapshots import (
     PublishedObject,
     Snapshot,
     Written,
+    read_documents,
     read_published,
     read_written,
 )
@@ -56,7 +57,12 @@ def render_files(
     if compares:
         namespaces = sorted({each.namespace for each in snapshot.policies})
         published = _read_published(compare_with, namespaces)
-        snapshot = replace(snapshot, config_maps=published)
+        documents = [read_documents(name, each) for name, each in published.items()]
+        snapshot = replace(
+            snapshot,
+            config_maps=published,
+            published={name: each for part in documents for name, each in part.items()},
+        )
     rendering = render(snapshot, epoch=0)
     told = [str(each) for each in dict.fromkeys((*faults, *rendering.faults))]
     told += [f"SLOPolicy {name}: {reason}" for name, reason in rendering.refused.items()]
@@ -112,21 +118,17 @@ def _secrets_of(spec: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _read_published(kubeconfig: Path | None, namespaces: list[str]) -> dict[str, PublishedObject]:
     """What the operator has published there. Raises `ConfigurationError` and `KubeError`."""
 
-    async def read() -> dict[str, PublishedObject]:
-        api = ApiServer(load_configuration(kubeconfig))
+    async def read(api: ApiServer) -> dict[str, PublishedObject]:
         found: dict[str, PublishedObject] = {}
-        try:
-            for namespace in namespaces:
-                try:
-                    value = await api.read(CONFIG_MAPS, CONFIG_MAP_NAME, namespace=namespace)
-                except NotFoundError:
-                    continue
-                found[namespace] = read_published(value)
-        finally:
-            api.close()
+        for namespace in namespaces:
+            try:
+                value = await api.read(CONFIG_MAPS, CONFIG_MAP_NAME, namespace=namespace)
+            except NotFoundError:
+                continue
+            found[namespace] = read_published(value)
         return found
 
-    return asyncio.run(read())
+    return ask_once(kubeconfig, read)
 
 
 def _as_manifests(config_maps: Mapping[str, Contents]) -> str:
