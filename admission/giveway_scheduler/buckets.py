@@ -35,8 +35,6 @@ REQUEST_BURST_S = 1.0
 """Default burst of permits: one second's. The published two seconds' drive TTFT up (H3)."""
 TOKEN_BURST_S = 10.0
 """Default burst of tokens: ten seconds', so that a long prompt need not wait for a full minute."""
-
-
 SAVED_SHARE = 0.5
 """What is saved of the rate for a request larger than the bucket. A guess between the two faults:
 all of it would hold up the others, none of it the large one for ever."""

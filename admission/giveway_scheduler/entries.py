@@ -31,7 +31,6 @@ class Entry:
         "flow",
         "home_class",
         "is_dispatched",
-        "is_large",
         "is_late",
         "is_waiting",
         "key",
@@ -72,8 +71,6 @@ class Entry:
         self.is_waiting = False
         self.is_dispatched = False
         self.dispatched_s = 0.0
-        self.is_large = False
-        """It has not paid yet, and is larger than its class's bucket can hold (B13)."""
         self.is_late = False
         """SLOAware: it can no longer meet its first-token target and was demoted."""
         self.lift_class = service_class

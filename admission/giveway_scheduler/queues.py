@@ -203,9 +203,10 @@ class ClassQueue:
             flow.large = Flow(tenant, base=flow)
         return flow.large
 
-    def insert(self, entry: Entry) -> None:
-        """Let the entry wait at the place that its arrival gives it."""
-        flow = entry.flow = self.flow_of(entry.tenant, is_large=entry.is_large)
+    def insert(self, entry: Entry, *, is_large: bool) -> None:
+        """Let the entry wait at the place that its arrival gives it, among the large or the others
+        of its tenant."""
+        flow = entry.flow = self.flow_of(entry.tenant, is_large=is_large)
         before = flow.entries.count
         if not before:
             self._lift(flow)

@@ -35,8 +35,7 @@ class WaitingRoom:
     def enter(self, entry: Entry) -> None:
         """The entry waits."""
         entry.is_waiting = True
-        entry.is_large = is_large(entry)
-        entry.service_class.queue.insert(entry)
+        entry.service_class.queue.insert(entry, is_large=_is_large(entry))
         entry.tenant.queued += 1
         self.count += 1
         self.bytes += entry.request.size_bytes
@@ -59,7 +58,8 @@ class WaitingRoom:
             while service_class.queue.lined_up:
                 service_class.queue.release_next()
         for entry in entries:
-            if entry.is_waiting and entry.is_large is not is_large(entry):
+            flow = entry.flow
+            if entry.is_waiting and flow is not None and flow.is_large is not _is_large(entry):
                 self.leave(entry)
                 self.enter(entry)
 
@@ -139,7 +139,7 @@ def deadline_s(entry: Entry) -> float:
     return entry.offered_s + time_to_live_s
 
 
-def is_large(entry: Entry) -> bool:
+def _is_large(entry: Entry) -> bool:
     """Whether it still has to pay, and its class's bucket can never hold as much (B13)."""
     budget = entry.service_class.budget
     return entry.class_budget is None and budget.is_exceeded_by(entry.cost_tokens)

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from giveway_operator.missing_parts import tell_missing_part
+
 DESCRIPTION = """\
 Publish SLOPolicies and TenantPriorities to the proxies, keep objectives by moving weights, and
 report in their status. Two replicas are safe: one leads, the other takes over."""
@@ -103,11 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
         import kubernetes as kubernetes
         import prometheus_api_client as prometheus_api_client
     except ImportError as error:
-        sys.stderr.write(
-            f"giveway operate: {error.name} is missing: install giveway with its operator's part, "
-            "pip install 'giveway[operator]'\n"
-        )
-        return 1
+        return tell_missing_part("operate", error)
     import asyncio
 
     from giveway_operator.operator_logs import configure_logging

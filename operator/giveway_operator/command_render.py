@@ -11,6 +11,8 @@ from pathlib import Path
 
 from giveway_policy.command_lint import all_there
 
+from giveway_operator.missing_parts import tell_missing_part
+
 DESCRIPTION = """\
 Print the ConfigMaps that `giveway operate` would publish for SLOPolicy and TenantPriority resources
 in files. With --diff: print what would change in a cluster, and nothing if nothing would."""
@@ -55,11 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         from giveway_operator.file_rendering import render_files
         from giveway_operator.kube_client import ConfigurationError, KubeError
     except ImportError as error:
-        sys.stderr.write(
-            f"giveway render: {error.name} is missing: install giveway with its operator's part, "
-            "pip install 'giveway[operator]'\n"
-        )
-        return 1
+        return tell_missing_part("render", error)
     try:
         found = render_files(
             arguments.files,

@@ -4,6 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from giveway_operator.missing_parts import tell_missing_part
+
 DESCRIPTION = """\
 Show how the SLOPolicies of a cluster stand: what is published and run, each class's weight,
 attainment and error budget, and every condition that is not as it should be."""
@@ -41,11 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         from giveway_operator.kube_client import SLO_POLICIES, ConfigurationError, KubeError
         from giveway_operator.status_telling import is_well, tell_policies
     except ImportError as error:
-        sys.stderr.write(
-            f"giveway status: {error.name} is missing: install giveway with its operator's part, "
-            "pip install 'giveway[operator]'\n"
-        )
-        return 1
+        return tell_missing_part("status", error)
     try:
         namespace = arguments.namespace
         found = ask_once(
